@@ -1,0 +1,341 @@
+/* What a daemon tells about itself, and what may be asked of it: the seam between the corridor
+ * (daemon.c, run.c), which knows, and the services (api.c, metrics.c, http.c, notify.c, doctor.c),
+ * which tell. The corridor fills one `struct facts`, a table of functions with its own pointer; the
+ * services hold no state of the cluster of their own.
+ *
+ * Thread: everything here, callbacks included, is the loop's. A reading function fills the caller's
+ * memory from what the loop knows already: it never blocks, allocates or fails, and takes well
+ * below a millisecond. Texts are UTF-8, terminated, "" where unknown. Wall times are milliseconds
+ * since 1970, 0 where unknown; they are for people. Every count of a list is bounded by its
+ * FACTS_*_MAX.
+ *
+ * A verb either fails now (a negative ERR_* with its sentence in err: done is not called), or
+ * returns 0 and calls done exactly once, later, never from inside the call. What a verb is given is
+ * borrowed for the call. When the daemon stops it answers pending verbs with ERR_CANCELED first. */
+#ifndef COPPELIUS_DAEMON_FACTS_H
+#define COPPELIUS_DAEMON_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "daemon/histogram.h"
+
+#define FACTS_NAME_SIZE    64
+#define FACTS_TEXT_SIZE    512 /* a sentence: a reason, a hint */
+#define FACTS_PATH_SIZE    1024
+#define FACTS_DIGEST_SIZE  65 /* 64 hexadecimal digits and the end; "" where unknown */
+#define FACTS_NODES_MAX    64
+#define FACTS_JOBS_MAX     4096 /* jobs that the state machine keeps */
+#define FACTS_EPOCHS_MAX   1024 /* of a job */
+#define FACTS_CHECKS_MAX   64
+#define FACTS_REGIONS_MAX  32
+#define FACTS_LOSSES_MAX   4096 /* points of one read */
+#define FACTS_JOB_TEXT_MAX (1U << 20)
+
+/* ---- the cluster ---- */
+
+enum facts_raft_role { FACTS_FOLLOWER, FACTS_CANDIDATE, FACTS_LEADER };
+
+struct facts_cluster {
+    char cluster[FACTS_NAME_SIZE];
+    char node[FACTS_NAME_SIZE];   /* this one */
+    char leader[FACTS_NAME_SIZE]; /* "" where none is known */
+    uint32_t node_id;
+    uint32_t leader_id; /* 0: none known */
+    enum facts_raft_role role;
+    uint32_t voters;
+    uint32_t voters_alive; /* this one included */
+    uint64_t incarnation;
+    uint64_t term;
+    uint64_t last_index;
+    uint64_t commit_index;
+    uint64_t applied_index;
+    /* Counters since the daemon's start. */
+    uint64_t leader_changes;
+    uint64_t proposals_committed;
+    uint64_t proposals_failed;
+    uint64_t proposals_dropped;
+    struct histogram wal_fsync; /* HISTOGRAM_LATENCY */
+    struct histogram commit;    /* HISTOGRAM_LATENCY, on the leader */
+};
+
+enum facts_node_state { FACTS_ALIVE, FACTS_SUSPECT, FACTS_DOWN };
+
+/* Bytes between this node and a peer by class, [0] sent and [1] received. */
+struct facts_traffic {
+    uint64_t control[2];
+    uint64_t gradient[2]; /* the exchange */
+    uint64_t checkpoint[2];
+};
+
+struct facts_node {
+    uint32_t id;
+    bool self;
+    bool connected; /* the control link is up; true for self */
+    bool known;     /* its NODE entry has been applied: what follows is true */
+    enum facts_node_state state;
+    char name[FACTS_NAME_SIZE];
+    char address[FACTS_NAME_SIZE]; /* advertised IP:PORT */
+    char role[16];                 /* trainer, arbiter, spare */
+    char device[128];              /* "cpu (AVX2, 2 threads)", "NVIDIA H200, driver 580.65" */
+    char binding[33];              /* 32 hexadecimal digits */
+    char reason[FACTS_TEXT_SIZE];  /* why it is suspect or down, with step, phase and bytes; else ""
+                                    */
+    uint64_t incarnation;
+    uint64_t heard_ms_ago; /* 0 for self, UINT64_MAX: never */
+    double round_trip_s;   /* < 0: not measured */
+    uint64_t job;          /* the job that it works on, 0: none */
+    uint64_t step;
+    uint64_t queue_bytes; /* waiting to be sent to it */
+    struct facts_traffic traffic;
+};
+
+/* ---- jobs ---- */
+
+struct facts_part {
+    uint32_t node_id;
+    char node[FACTS_NAME_SIZE];
+    uint64_t first, end; /* coordinates [first, end), the intercept's included */
+    uint64_t bytes;      /* of x that it holds */
+    uint64_t nonzeros;   /* where sparse, else 0 */
+};
+
+/* Time of the steps of this daemon so far, by phase (metrics and `watch`). */
+enum facts_phase {
+    FACTS_PHASE_DATA,
+    FACTS_PHASE_FORWARD,
+    FACTS_PHASE_EXCHANGE,
+    FACTS_PHASE_BACKWARD,
+    FACTS_PHASE_UPDATE,
+    FACTS_PHASE_PUBLICATION, /* what captures kept the steps waiting */
+    FACTS_PHASES
+};
+
+struct facts_job {
+    uint64_t id;
+    char uuid[37];
+    char name[FACTS_NAME_SIZE];
+    char kind[24];   /* regression */
+    char backend[8]; /* cpu, cuda; "" where not placed here */
+    char state[16];  /* submitted placed loading running finishing succeeded failed cancelled paused
+                      */
+    char phase[24];  /* what this node does for it now: import, load, step, … ; "" */
+    bool ended;      /* succeeded, failed or cancelled: the state changes no more */
+    bool has_loss;
+    bool has_objective;
+    char reason[FACTS_TEXT_SIZE];
+    char identity[FACTS_DIGEST_SIZE];
+    char dataset[FACTS_DIGEST_SIZE];
+    char policy[64];
+    char storage[8]; /* dense, sparse */
+    uint64_t generation;
+    uint64_t step;  /* completed */
+    uint64_t steps; /* total; 0 while it is not known */
+    uint64_t rows;  /* training rows */
+    uint64_t test_rows;
+    uint64_t features;
+    uint64_t batch; /* rows of a batch */
+    double loss;
+    double first_loss;
+    double objective;
+    double rows_per_second; /* recent; 0 while unknown */
+    double eta_s;           /* < 0: unknown */
+    int64_t submitted_ms;
+    int64_t started_ms; /* running for the first time */
+    int64_t ended_ms;
+    int64_t progress_ms; /* wall time of the last completed step: "stuck" is seen from it */
+    /* Of the newest published checkpoint on this node. */
+    bool has_epoch;
+    uint64_t epoch;
+    uint64_t epoch_step;
+    int64_t epoch_ms;
+    char checkpoint[FACTS_PATH_SIZE]; /* the folder on this node */
+    char parameter_sha256[FACTS_DIGEST_SIZE];
+    char accumulator_sha256[FACTS_DIGEST_SIZE];
+    /* The job file's checkpoint keys; keep and replicas as asked. */
+    uint64_t checkpoint_every; /* steps; 0: only the last */
+    uint32_t checkpoint_keep;
+    uint32_t checkpoint_replicas;
+    uint32_t
+        checkpoint_replicas_kept; /* what is honoured now: 0 until copies on other nodes come */
+    /* Of this daemon, since its start. */
+    uint64_t steps_done;
+    uint64_t rows_done;
+    struct histogram phases[FACTS_PHASES]; /* HISTOGRAM_STEP each */
+    /* The partition of this generation, in order of ranks; 0 while unknown. */
+    uint32_t parts_count;
+    struct facts_part parts[FACTS_NODES_MAX];
+};
+
+struct facts_point {
+    uint64_t step; /* completed steps when it was the newest */
+    double loss;
+};
+
+/* ---- checkpoints ---- */
+
+struct facts_shard {
+    uint32_t node_id;
+    char node[FACTS_NAME_SIZE];
+    char name[FACTS_NAME_SIZE]; /* the file's */
+    char sha256[FACTS_DIGEST_SIZE];
+    uint64_t size;
+    bool prepared;  /* has voted */
+    bool published; /* its CURRENT names the epoch or a newer one */
+};
+
+struct facts_epoch {
+    uint64_t epoch;
+    uint64_t step;
+    uint64_t generation;
+    char state[16]; /* open, committed, published, aborted, collected */
+    char reason[FACTS_TEXT_SIZE];
+    char folder[FACTS_PATH_SIZE]; /* on this node, "" where it is not here */
+    int64_t committed_ms;
+    char parameter_sha256[FACTS_DIGEST_SIZE];
+    char accumulator_sha256[FACTS_DIGEST_SIZE];
+    double loss;
+    bool has_loss;
+    uint32_t shards_count;
+    struct facts_shard shards[FACTS_NODES_MAX];
+};
+
+struct facts_publication { /* counters since the daemon's start */
+    uint64_t committed;
+    uint64_t aborted;
+    uint64_t bytes_written;
+    uint64_t bytes_read;
+    struct histogram capture; /* HISTOGRAM_STEP each */
+    struct histogram write;
+    struct histogram prepare; /* from BEGIN to the last vote */
+    struct histogram commit;  /* from the last vote to CURRENT here */
+};
+
+/* ---- the compute session ---- */
+
+struct facts_region {
+    char name[FACTS_NAME_SIZE];
+    uint64_t offset, bytes, alignment;
+};
+
+struct facts_session {
+    bool open;
+    char state[24];   /* as gpu/session.h names it */
+    char backend[8];  /* cpu, cuda */
+    char device[128]; /* also without an open session */
+    char device_uuid[64];
+    char driver[32]; /* "" without one */
+    char binding[33];
+    char images[256]; /* what is registered, e.g. "sm_90a sm_120 ptx_80" or "avx512 avx2 c" */
+    uint32_t threads;
+    uint64_t job;
+    uint64_t issues; /* the counter's last known value */
+    uint64_t issues_expected;
+    uint64_t arena_bytes;
+    uint32_t regions_count;
+    struct facts_region regions[FACTS_REGIONS_MAX];
+};
+
+/* ---- readiness, pulse ---- */
+
+struct facts_check {
+    char name[32]; /* selftest, raft, state, device, peers, … */
+    bool ok;
+    char sentence[FACTS_TEXT_SIZE]; /* what is so, or what is wrong and where */
+    char hint[FACTS_TEXT_SIZE];     /* what to do; "" where ok */
+};
+
+/* Whether compute advances: while busy, ticks must change (steps, chunks, imported pieces), or
+ * the watchdog is not fed. The loop's own advance is seen by notify.c itself. */
+struct facts_pulse {
+    bool busy;
+    uint64_t ticks;
+};
+
+/* ---- answers ---- */
+
+struct facts_result {
+    struct err err; /* code 0: done */
+    char hint[FACTS_TEXT_SIZE];
+    uint64_t job; /* submit and the job verbs: the job's id */
+    bool existed; /* submit: this uuid was submitted before, nothing changed */
+    /* All faults of a refused job file, one a line, file:line:column: …; NULL: err says all.
+     * Borrowed for the callback. */
+    const char *faults;
+};
+
+typedef void facts_done_fn(void *context, const struct facts_result *result);
+
+struct facts_prediction {
+    struct err err;
+    char hint[FACTS_TEXT_SIZE];
+    /* Heap (malloc), taken by the callback, which frees it: one value a row in the rows' order.
+     * NULL on error. */
+    double *values;
+    size_t values_count;
+    bool has_metrics;
+    double rmse, mae, r2;
+    double target_mean;
+    char parameter_sha256[FACTS_DIGEST_SIZE]; /* of the checkpoint used */
+    uint64_t epoch, step;
+};
+
+typedef void facts_predicted_fn(void *context, struct facts_prediction *prediction);
+
+/* One question for `predict`: paths are this machine's and absolute. */
+struct facts_predict {
+    const char *checkpoint; /* a folder with every shard, or "": the job's newest */
+    uint64_t job;           /* where checkpoint is "" */
+    const char *data_path;
+    const char *data_text; /* YAML: the keys of a job file's `data:` that were given; "" for none */
+    const char *rows;      /* all, train, test */
+    bool metrics;
+};
+
+/* ---- the table ---- */
+
+struct facts {
+    void *daemon; /* first argument of every function */
+
+    void (*cluster)(void *daemon, struct facts_cluster *ret_cluster);
+    /* Every member in order of ids; returns how many were written (at most nodes_max). */
+    size_t (*nodes)(void *daemon, struct facts_node *ret_nodes, size_t nodes_max);
+
+    /* Ids of all jobs, ascending; returns how many were written. */
+    size_t (*job_ids)(void *daemon, uint64_t *ret_ids, size_t ids_max);
+    /* false: no such job. */
+    bool (*job)(void *daemon, uint64_t id, struct facts_job *ret_job);
+    /* The job's text as it is in the log (canonical YAML): borrowed until the loop goes on. NULL:
+     * no such job. */
+    const char *(*job_text)(void *daemon, uint64_t id);
+    /* Losses of steps beyond `after`, ascending, thinned to points_max; returns how many. */
+    size_t (*losses)(void *daemon, uint64_t id, uint64_t after, struct facts_point *ret_points,
+                     size_t points_max);
+    /* A number that changes whenever anything that job() or losses() tells of this job has changed.
+     */
+    uint64_t (*job_version)(void *daemon, uint64_t id);
+
+    /* Epochs of a job, ascending; returns how many were written. */
+    size_t (*epoch_ids)(void *daemon, uint64_t job, uint64_t *ret_epochs, size_t epochs_max);
+    bool (*epoch)(void *daemon, uint64_t job, uint64_t epoch, struct facts_epoch *ret_epoch);
+    void (*publication)(void *daemon, struct facts_publication *ret_publication);
+
+    void (*session)(void *daemon, struct facts_session *ret_session);
+    size_t (*checks)(void *daemon, struct facts_check *ret_checks, size_t checks_max);
+    void (*pulse)(void *daemon, struct facts_pulse *ret_pulse);
+
+    /* Verbs. submit: uuid is the client's 16 bytes: the same uuid again is the same job. text is
+     * the job file's, file_name for its faults (relative data paths are made absolute by the
+     * client). done comes when the entry is applied here. */
+    int (*submit)(void *daemon, const uint8_t uuid[16], const char *text, size_t text_size,
+                  const char *file_name, facts_done_fn *done, void *context, struct err *err);
+    int (*cancel)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+    int (*pause)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+    int (*resume)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+    int (*predict)(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
+                   void *context, struct err *err);
+};
+
+#endif
