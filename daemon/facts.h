@@ -30,7 +30,11 @@
 #define FACTS_JOBS_MAX     4096 /* jobs that the state machine keeps */
 #define FACTS_EPOCHS_MAX   1024 /* of a job */
 #define FACTS_CHECKS_MAX   64
+#define FACTS_IMAGES_MAX   32
 #define FACTS_REGIONS_MAX  32
+#define FACTS_EVENTS_MAX   5
+#define FACTS_NOTES_MAX    8
+#define FACTS_FIRST_MAX    5    /* pairs that a prediction shows */
 #define FACTS_LOSSES_MAX   4096 /* points of one read */
 #define FACTS_JOB_TEXT_MAX (1U << 20)
 
@@ -59,6 +63,15 @@ struct facts_cluster {
     uint64_t proposals_dropped;
     struct histogram wal_fsync; /* HISTOGRAM_LATENCY */
     struct histogram commit;    /* HISTOGRAM_LATENCY, on the leader */
+    bool tls;
+    char reason[FACTS_TEXT_SIZE]; /* why it is not healthy (no leader, no majority, …); "" where it
+                                     is */
+    /* The last things that happened to the cluster, newest last. */
+    uint32_t events_count;
+    struct facts_event {
+        int64_t at_ms;
+        char text[256];
+    } events[FACTS_EVENTS_MAX];
 };
 
 enum facts_node_state { FACTS_ALIVE, FACTS_SUSPECT, FACTS_DOWN };
@@ -80,15 +93,22 @@ struct facts_node {
     char address[FACTS_NAME_SIZE]; /* advertised IP:PORT */
     char role[16];                 /* trainer, arbiter, spare */
     char device[128];              /* "cpu (AVX2, 2 threads)", "NVIDIA H200, driver 580.65" */
-    char binding[33];              /* 32 hexadecimal digits */
-    char reason[FACTS_TEXT_SIZE];  /* why it is suspect or down, with step, phase and bytes; else ""
-                                    */
+    char backend[8];               /* cpu, cuda; "" for an arbiter or while it is not known */
+    char version[32];              /* of its program */
+    char phase[24];                /* of Progress: loading, training, …; "" */
+    uint32_t threads;
+    char binding[33];             /* 32 hexadecimal digits */
+    char reason[FACTS_TEXT_SIZE]; /* why it is suspect or down, with step, phase and bytes; else ""
+                                   */
     uint64_t incarnation;
     uint64_t heard_ms_ago; /* 0 for self, UINT64_MAX: never */
     double round_trip_s;   /* < 0: not measured */
     uint64_t job;          /* the job that it works on, 0: none */
     uint64_t step;
     uint64_t queue_bytes; /* waiting to be sent to it */
+    uint64_t
+        match_index; /* the leader's knowledge of its log; UINT64_MAX where this is no leader */
+    uint64_t storage_free_bytes; /* of its state_dir; UINT64_MAX: unknown */
     struct facts_traffic traffic;
 };
 
@@ -98,8 +118,9 @@ struct facts_part {
     uint32_t node_id;
     char node[FACTS_NAME_SIZE];
     uint64_t first, end; /* coordinates [first, end), the intercept's included */
-    uint64_t bytes;      /* of x that it holds */
-    uint64_t nonzeros;   /* where sparse, else 0 */
+    uint64_t weight;     /* bytes of x that it holds, or its non-zeros where sparse */
+    uint64_t step;       /* finished, as it said last */
+    char state[24];      /* Progress' phase, or "down" */
 };
 
 /* Time of the steps of this daemon so far, by phase (metrics and `watch`). */
@@ -119,8 +140,7 @@ struct facts_job {
     char name[FACTS_NAME_SIZE];
     char kind[24];   /* regression */
     char backend[8]; /* cpu, cuda; "" where not placed here */
-    char state[16];  /* submitted placed loading running finishing succeeded failed cancelled paused
-                      */
+    char state[16];  /* submitted, placed, loading, running, finishing, paused, succeeded, … */
     char phase[24];  /* what this node does for it now: import, load, step, … ; "" */
     bool ended;      /* succeeded, failed or cancelled: the state changes no more */
     bool has_loss;
@@ -130,6 +150,16 @@ struct facts_job {
     char dataset[FACTS_DIGEST_SIZE];
     char policy[64];
     char storage[8]; /* dense, sparse */
+    uint32_t nodes;  /* participants of the newest generation */
+    bool dataset_known;
+    uint64_t coordinates;
+    uint64_t nonzeros;   /* where sparse, else 0 */
+    uint64_t elapsed_ns; /* of all generations, and of it: */
+    uint64_t compute_ns;
+    uint64_t exchange_ns;
+    uint64_t publication_ns;
+    uint32_t notes_count; /* what it asks for and is not honoured yet, a sentence each */
+    char notes[FACTS_NOTES_MAX][FACTS_TEXT_SIZE];
     uint64_t generation;
     uint64_t step;  /* completed */
     uint64_t steps; /* total; 0 while it is not known */
@@ -154,12 +184,10 @@ struct facts_job {
     char checkpoint[FACTS_PATH_SIZE]; /* the folder on this node */
     char parameter_sha256[FACTS_DIGEST_SIZE];
     char accumulator_sha256[FACTS_DIGEST_SIZE];
-    /* The job file's checkpoint keys; keep and replicas as asked. */
+    /* The job file's checkpoint keys, as asked. */
     uint64_t checkpoint_every; /* steps; 0: only the last */
     uint32_t checkpoint_keep;
     uint32_t checkpoint_replicas;
-    uint32_t
-        checkpoint_replicas_kept; /* what is honoured now: 0 until copies on other nodes come */
     /* Of this daemon, since its start. */
     uint64_t steps_done;
     uint64_t rows_done;
@@ -190,14 +218,20 @@ struct facts_epoch {
     uint64_t epoch;
     uint64_t step;
     uint64_t generation;
-    char state[16]; /* open, committed, published, aborted, collected */
+    char state[16]; /* publishing, published, collected, aborted */
+    bool current;   /* this node's CURRENT names it */
     char reason[FACTS_TEXT_SIZE];
     char folder[FACTS_PATH_SIZE]; /* on this node, "" where it is not here */
     int64_t committed_ms;
     char parameter_sha256[FACTS_DIGEST_SIZE];
     char accumulator_sha256[FACTS_DIGEST_SIZE];
+    char policy[64];
     double loss;
+    double objective;
     bool has_loss;
+    bool has_objective;
+    uint64_t bytes;    /* of all shards */
+    uint32_t replicas; /* further copies of each shard, the number in effect */
     uint32_t shards_count;
     struct facts_shard shards[FACTS_NODES_MAX];
 };
@@ -228,12 +262,18 @@ struct facts_session {
     char device_uuid[64];
     char driver[32]; /* "" without one */
     char binding[33];
-    char images[256]; /* what is registered, e.g. "sm_90a sm_120 ptx_80" or "avx512 avx2 c" */
+    uint32_t images_count; /* what is registered: "sm_90a", "ptx_80"; "avx512", "avx2", "c" */
+    struct facts_image {
+        char name[FACTS_NAME_SIZE];
+        char state[24]; /* chosen, usable, refused: … */
+    } images[FACTS_IMAGES_MAX];
     uint32_t threads;
     uint64_t job;
+    uint64_t generation;
     uint64_t issues; /* the counter's last known value */
     uint64_t issues_expected;
     uint64_t arena_bytes;
+    uint64_t arena_alignment;
     uint32_t regions_count;
     struct facts_region regions[FACTS_REGIONS_MAX];
 };
@@ -277,21 +317,37 @@ struct facts_prediction {
     size_t values_count;
     bool has_metrics;
     double rmse, mae, r2;
-    double target_mean;
-    char parameter_sha256[FACTS_DIGEST_SIZE]; /* of the checkpoint used */
+    char target[FACTS_NAME_SIZE]; /* the column's name, "" where there is none */
+    char device[128];
+    char checkpoint[FACTS_PATH_SIZE]; /* the folder used, and of it: */
+    char parameter_sha256[FACTS_DIGEST_SIZE];
     uint64_t epoch, step;
+    uint32_t first_count; /* rows shown; the predictions are values[0 … first_count-1] */
+    bool first_has_target;
+    double first_target[FACTS_FIRST_MAX];
 };
 
 typedef void facts_predicted_fn(void *context, struct facts_prediction *prediction);
 
 /* One question for `predict`: paths are this machine's and absolute. */
 struct facts_predict {
-    const char *checkpoint; /* a folder with every shard, or "": the job's newest */
-    uint64_t job;           /* where checkpoint is "" */
+    const char *checkpoint; /* a folder with every shard */
     const char *data_path;
-    const char *data_text; /* YAML: the keys of a job file's `data:` that were given; "" for none */
-    const char *rows;      /* all, train, test */
+    const char *data_settings; /* YAML: the keys of a job file's `data:`; "": a native folder */
+    const char *rows;          /* all, train, test */
     bool metrics;
+};
+
+/* A job as a client hands it in. */
+struct facts_submit {
+    uint8_t uuid[16]; /* the client's: the same one again is the same job */
+    const char *text; /* the job file as it is, text_size bytes, at most FACTS_JOB_TEXT_MAX */
+    size_t text_size;
+    const char *file_name;        /* for its faults */
+    const char *folder;           /* absolute; a relative data.path starts here */
+    const char *const *overrides; /* "optimizer.rate=0.1" */
+    size_t overrides_count;       /* at most 64 */
+    const char *from; /* absolute path of a checkpoint folder of the same identity, or "" */
 };
 
 /* ---- the table ---- */
@@ -326,16 +382,17 @@ struct facts {
     size_t (*checks)(void *daemon, struct facts_check *ret_checks, size_t checks_max);
     void (*pulse)(void *daemon, struct facts_pulse *ret_pulse);
 
-    /* Verbs. submit: uuid is the client's 16 bytes: the same uuid again is the same job. text is
-     * the job file's, file_name for its faults (relative data paths are made absolute by the
-     * client). done comes when the entry is applied here. */
-    int (*submit)(void *daemon, const uint8_t uuid[16], const char *text, size_t text_size,
-                  const char *file_name, facts_done_fn *done, void *context, struct err *err);
+    /* Verbs. done of submit comes when the job's entry is applied here. */
+    int (*submit)(void *daemon, const struct facts_submit *job, facts_done_fn *done, void *context,
+                  struct err *err);
     int (*cancel)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*pause)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*resume)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*predict)(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
                    void *context, struct err *err);
 };
+
+/* The verdict of /readyz: every check is ok, and there is one. */
+bool facts_ready(const struct facts *facts);
 
 #endif
