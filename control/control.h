@@ -1,0 +1,196 @@
+/* The control room's door: what the cluster has agreed on.
+ *
+ *   raft.h      the consensus core: a pure step function, no I/O, no clock, no threads
+ *               (log.c election.c replication.c snapshot.c, named after what the paper calls them)
+ *   message.h   what cores tell each other, as fixed little-endian bytes
+ *   wal.h       the write-ahead log and snapshot files over struct fs
+ *   control.h   composes the three with a state machine, behind one table of the environment
+ *   env_uv.h    the real environment: a writer thread, a uv timer
+ *   tests/sim/  the simulated one
+ *
+ * A struct control belongs to one thread (the loop; in the simulator the world). Only
+ * control_write_run() runs elsewhere: on the log writer's thread.
+ *
+ * A life:   control_open -> { control_tick | control_receive | control_propose |
+ *                             control_persisted }* -> control_free
+ *
+ * Durability: nothing leaves a node that its disk does not hold. Votes and answers wait until the
+ * write that they speak of is reported by control_persisted(); an entry is applied when it is
+ * committed and on this node's disk. What env->persist() is given must be run in that order, one at
+ * a time. Where control_write_run() fails, THE PROCESS MUST END (after a failed fsync nothing about
+ * the file is known; a restart reads what is really there): no further call on the struct control
+ * is then allowed but control_free(). */
+#ifndef COPPELIUS_CONTROL_CONTROL_H
+#define COPPELIUS_CONTROL_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/mailbox.h"
+
+#define CONTROL_VOTERS_MAX   7
+#define CONTROL_COMMAND_SIZE (256U * 1024U) /* the most bytes of one command */
+#define CONTROL_SNAPSHOT_SIZE \
+    (16U * 1024U * 1024U)                   /* the most bytes of a state machine's snapshot */
+#define CONTROL_MESSAGE_SIZE (512U * 1024U) /* no message to a peer is larger */
+
+struct control;
+struct control_write;
+
+/* The replicated state machine. Called on control's thread, from inside control_open(),
+ * control_tick(), control_receive(), control_persisted(); must not call back into control. */
+struct control_fsm {
+    void *context;
+    /* A committed command: in log order, every index once an incarnation, the same on every node.
+     * Must be a pure function of state and bytes. `index` is the entry's place in the log, `term`
+     * that of its leader. No-ops of the core are not shown: indexes may skip. */
+    void (*apply)(void *context, uint64_t index, uint64_t term, const uint8_t *command,
+                  size_t size);
+    /* Appends the whole state to `bytes`, at most CONTROL_SNAPSHOT_SIZE; byte-deterministic. */
+    void (*snapshot_write)(void *context, struct buf *bytes);
+    /* Replaces the whole state. An error (bytes of another version, say) ends the node: control
+     * reports it from control_open(), or by env->failed(). */
+    int (*snapshot_load)(void *context, uint64_t index, const uint8_t *bytes, size_t size,
+                         struct err *err);
+};
+
+/* What control needs from the world. Every function returns at once. */
+struct control_env {
+    void *context;
+    uint64_t (*now_ms)(void *context); /* monotonic; decides no safety, only when to try */
+    uint64_t (*random)(void *context); /* 64 bits, for election timeouts */
+    /* Best effort, unordered, may be lost or doubled. The bytes are borrowed for the call. */
+    void (*send)(void *context, uint32_t to, const uint8_t *bytes, size_t size);
+    /* Takes the write: run control_write_run() on it elsewhere, in order, then hand it back to
+     * control_persisted() on control's thread. Never from inside this call. */
+    void (*persist)(void *context, struct control_write *write);
+    /* After new entries were applied or a snapshot was loaded: the state machine is now at
+     * `index`. May call control_propose(); the proposal is then taken when the current call ends.
+     */
+    void (*applied)(void *context, uint64_t index);
+    /* The node cannot go on (see control_fsm.snapshot_load): end the process with this sentence. */
+    void (*failed)(void *context, const struct err *err);
+};
+
+struct control_settings {
+    uint32_t self;                       /* node id, 1.., one of voters */
+    uint32_t voters[CONTROL_VOTERS_MAX]; /* ids, ascending */
+    size_t voters_count;                 /* 1..7 */
+    uint32_t election_ms_min;            /* a follower campaigns after min..max without a leader */
+    uint32_t election_ms_max;
+    uint32_t heartbeat_ms;
+    uint32_t snapshot_entries; /* a snapshot is taken when that many are applied since the last */
+    uint32_t trailing_entries; /* and that many stay in memory for slow followers */
+    uint32_t append_size;      /* bytes of entries in a message (one entry may be larger) */
+    uint32_t chunk_size;       /* bytes of snapshot in a message */
+    uint32_t inflight_max;     /* unanswered appends for a follower */
+    uint32_t log_size_max;     /* bytes of entries in memory; proposals beyond are refused (busy) */
+    uint32_t segment_size;     /* bytes after which a new log file begins */
+    const char *folder;        /* of the log, below the fs root; borrowed for control_open() */
+};
+/* 500..1000 ms, 80 ms, 4096, 1024, 64 KiB, 64 KiB, 16, 64 MiB, 8 MiB, "log". self and voters are
+ * the caller's. */
+void control_settings_default(struct control_settings *settings);
+
+/* Recovers from the folder (made where absent) and starts as a follower. Blocks on the disk.
+ * Reads snapshot and log: fsm->snapshot_load() may be called in here, apply() not yet (what is
+ * committed is learnt from the cluster). fsm and env are copied; fs is borrowed until
+ * control_free(). *ret_fresh (may be NULL): the folder held no log, so this node knows nothing; the
+ * caller decides whether that is a first start or a wiped disk. Errors: ERR_DAMAGED (damage that is
+ * not a torn tail, a missing hard state, a log that was removed, another format version, another
+ * node's or other voters' log), ERR_DISK. */
+int control_open(const struct control_settings *settings, const struct control_fsm *fsm,
+                 const struct control_env *env, struct fs *fs, struct control **ret_control,
+                 bool *ret_fresh, struct err *err);
+/* Frees; writes not yet handed back must be freed with control_write_free() by who holds them, and
+ * none may be running. NULL is fine. */
+void control_free(struct control *control);
+
+/* Call every 10 to 20 ms, and it looks at the time. */
+void control_tick(struct control *control);
+
+/* A message of env->send() of the node `from` (who that is, the caller has checked). Anything else
+ * than well-formed bytes is ERR_PROTO and changes nothing. */
+int control_receive(struct control *control, uint32_t from, const uint8_t *bytes, size_t size,
+                    struct err *err);
+
+/* Puts a command (1..CONTROL_COMMAND_SIZE bytes) on its way: into the log on the leader, in a
+ * message to the leader elsewhere. 0 means "sent", not "will be applied": the proposer repeats it
+ * until it sees its effect in the state machine, whose commands are idempotent. ERR_UNHEALTHY: no
+ * leader is known now. ERR_BUSY: too much is waiting. ERR_USAGE: size. */
+int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err);
+
+/* --- writes ---------------------------------------------------------------------------------- */
+struct control_write {
+    struct message message; /* for the environment's mailbox */
+    struct control_write *next;
+    struct wal *wal; /* the rest is control's */
+    uint64_t number;
+    bool hard; /* term and vote change */
+    uint64_t term;
+    uint32_t vote;
+    uint64_t append_first; /* index of the first of `entries`; what the log has from there on is
+                            * replaced. 0: none */
+    size_t entries_count;
+    struct buf entries; /* {u64 term, u8 kind, u32 size, bytes} each */
+    bool snapshot;      /* write this snapshot first */
+    bool install;       /* ... and begin the log anew behind it */
+    uint64_t snapshot_index;
+    uint64_t snapshot_term;
+    uint64_t release_before; /* log files wholly below this index may go */
+    struct buf snapshot_bytes;
+};
+/* Writes and syncs all of it. Blocks; the writer's thread. After an error the process must end. */
+int control_write_run(struct control_write *write, struct err *err);
+/* The write is durable: on control's thread, in the order of persist(). Takes it. */
+void control_persisted(struct control *control, struct control_write *write);
+void control_write_free(struct control_write *write); /* NULL is fine */
+
+/* --- looking --------------------------------------------------------------------------------- */
+uint32_t control_leader(const struct control *control); /* 0: none known */
+bool control_is_leader(const struct control *control);
+uint64_t control_term(const struct control *control);
+uint64_t control_commit_index(const struct control *control);
+uint64_t control_applied_index(const struct control *control);
+/* The state machine has, since this start, applied all that a leader in office knew as committed
+ * (the leader itself: its term's first entry). Before that, act on no local file (CONSENSUS 4.3):
+ * "presumed abort" holds only against a caught-up log. Never false again once true. */
+bool control_caught_up(const struct control *control);
+/* When the last message of that voter came, on env->now_ms()'s clock; 0: never in this life. On the
+ * leader followers answer each heartbeat; elsewhere only the leader is heard regularly. */
+uint64_t control_last_heard_ms(const struct control *control, uint32_t node);
+
+struct control_stats {
+    uint64_t term;
+    uint64_t commit_index;
+    uint64_t applied_index;
+    uint64_t last_index;
+    uint64_t stable_index; /* on this node's disk */
+    uint64_t snapshot_index;
+    uint64_t log_size;  /* bytes of entries in memory */
+    uint64_t elections; /* that this node began, pre-votes not counted */
+    uint64_t leaderships;
+    uint64_t leader_changes; /* seen */
+    uint64_t step_downs;     /* for want of a quorum */
+    uint64_t messages_sent;
+    uint64_t messages_received;
+    uint64_t messages_refused; /* malformed, or of no voter */
+    uint64_t proposals;
+    uint64_t proposals_forwarded;
+    uint64_t proposals_refused;
+    uint64_t writes;
+    uint64_t snapshots_taken;
+    uint64_t snapshots_sent; /* whole ones, to followers */
+    uint64_t snapshots_installed;
+};
+void control_stats(const struct control *control, struct control_stats *ret_stats);
+
+/* For tests and the simulator's oracles: the core inside. */
+struct raft;
+const struct raft *control_raft(const struct control *control);
+
+#endif
