@@ -1,0 +1,90 @@
+/* A shard: one node's coordinates of one epoch, as a safetensors file.
+ *
+ * Layout (safetensors): u64 little-endian length of the header, the header (JSON, padded with
+ * spaces to a multiple of 8), the tensors' bytes, contiguous and in the order of their offsets.
+ * Tensors, n = end - first:
+ *   parameter (n) F64 · accumulator (n) F64 · mean (n) F64, scale (n) F64 where standardised ·
+ *   coordinates (2) I64 [first, end)
+ * "__metadata__" has texts only: format, job, identity, policy, epoch, step, generation, partition
+ * ("2 of 3"), node, coordinates (of the whole vector), columns (a JSON array of the range's names,
+ * absent where unknown).
+ *
+ * Functions block. Digests are SHA-256 of the file's bytes, taken while they stream. */
+#ifndef COPPELIUS_CHECKPOINT_SHARD_H
+#define COPPELIUS_CHECKPOINT_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/hash.h"
+
+#define SHARD_TEXT_SIZE       64
+#define SHARD_HEADER_SIZE_MAX (256U << 20) /* column names of wide data; also bounded by the file \
+                                            */
+
+struct shard_about {
+    char job[SHARD_TEXT_SIZE]; /* its name */
+    char node[SHARD_TEXT_SIZE];
+    char policy[SHARD_TEXT_SIZE];
+    uint8_t identity[SHA256_SIZE];
+    uint64_t epoch;
+    uint64_t step;
+    uint64_t generation;
+    uint32_t rank;        /* 0 .. ranks - 1 */
+    uint32_t ranks;       /* how many shards the epoch has */
+    uint64_t first, end;  /* coordinates [first, end) */
+    uint64_t coordinates; /* of the whole vector */
+};
+
+/* What is written; all borrowed. columns is NULL or has end - first names. mean and scale are both
+ * NULL or both there. */
+struct shard_content {
+    struct shard_about about;
+    const double *parameter;
+    const double *accumulator;
+    const double *mean;
+    const double *scale;
+    const char *const *columns;
+};
+
+/* What was read; owned. */
+struct shard {
+    struct shard_about about;
+    double *parameter;
+    double *accumulator;
+    double *mean; /* NULL: not standardised */
+    double *scale;
+    char **columns; /* NULL: not known */
+    uint8_t sha256[SHA256_SIZE];
+    uint64_t size;
+};
+
+#define SHARD_NONE                         \
+    {                                      \
+        .parameter = NULL, .columns = NULL \
+    }
+
+/* Creates the file (exclusively), writes, fsyncs, closes. The folder is not fsynced. After an error
+ * the file may be there in part: the caller deletes it. */
+int shard_write(struct fs *fs, const char *path, const struct shard_content *content,
+                uint8_t ret_sha256[SHA256_SIZE], uint64_t *ret_size, struct err *err);
+
+/* Strict: duplicate keys, gaps, overlaps, other types, sizes beyond the file's are ERR_DAMAGED, and
+ * so is a digest other than `sha256` (NULL: not compared). Never follows a symbolic link. */
+int shard_read(struct fs *fs, const char *path, const uint8_t *sha256, struct shard *ret_shard,
+               struct err *err);
+void shard_done(struct shard *shard); /* twice is fine */
+
+/* Header alone: bytes from the file's begin (8 + header), file_size the whole file's. For the fuzz
+ * target and the reader. *ret_offsets are absolute offsets of parameter, accumulator, mean, scale,
+ * coordinates; 0 where absent. columns are filled into *ret_shard. */
+struct shard_layout {
+    uint64_t parameter, accumulator, mean, scale, coordinates;
+};
+int shard_parse_header(const uint8_t *bytes, size_t size, uint64_t file_size,
+                       struct shard *ret_shard, struct shard_layout *ret_layout, struct err *err);
+
+#endif

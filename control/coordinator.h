@@ -1,0 +1,101 @@
+/* What the leader proposes: a pure function of the agreed state and of what it hears.
+ *
+ * The leader calls coordinator_next() after each applied entry, at each message of a node, and at
+ * least every 100 ms; while it returns true, the command is to be proposed and the call repeated.
+ * A proposal is not given again before COORDINATOR_REPEAT_MS unless the state has moved, so a lost
+ * one needs no case of its own. It decides nothing on its own: an entry that comes too late changes
+ * nothing (control/state.h).
+ *
+ *   condition, in this order                                     proposal
+ *   a participant is silent > suspect_ms, or has restarted       INTERRUPT (names it)
+ *   an open publication lacks the vote of a node that is         ABORT
+ *     silent or restarted, or is older than its deadline
+ *   all participants report the same captured step, not yet      BEGIN
+ *     tried (a capture that ends the run: tried again, slower and slower)
+ *   more than keep published epochs                              COLLECT the oldest
+ *   a job is held for a node that is back                        RESUME
+ *   no job is active, all nodes of the next one are alive,       PLACE, after 0, 1, 2, 4 … 30 s
+ *     its last publication is decided                              (attempts)
+ *
+ * Thread: the loop. struct coordinator is the caller's; coordinator_reset() when leadership begins.
+ * Times are milliseconds of the monotonic clock, except wall_ms, which only goes into entries. */
+#ifndef COPPELIUS_CONTROL_COORDINATOR_H
+#define COPPELIUS_CONTROL_COORDINATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "control/command.h"
+#include "control/state.h"
+
+#define COORDINATOR_SUSPECT_MS     3000
+#define COORDINATOR_PREPARE_MS     60000 /* or 10 times the last publication's time, if longer */
+#define COORDINATOR_REPEAT_MS      1000
+#define COORDINATOR_BACKOFF_MS     1000
+#define COORDINATOR_BACKOFF_MS_MAX 30000
+
+/* What a node says of itself in its heartbeats. Participants report a capture until its epoch is
+ * decided: ABORTED lets go of it unless it ends the run; COMMITTED lets go of it. */
+struct coordinator_report {
+    uint64_t job; /* 0: nothing captured */
+    uint64_t generation;
+    uint64_t step;
+    bool ends;
+};
+
+/* One for each configured node, this one included. */
+struct coordinator_node {
+    uint32_t id;
+    uint8_t role; /* of the configuration: enum command_role */
+    const char *name;
+    bool heard;           /* ever, by this process */
+    uint64_t heard_ms;    /* last time; now for this node itself */
+    uint64_t incarnation; /* as it says; 0: not known */
+    struct coordinator_report captured;
+};
+
+struct coordinator_view {
+    uint64_t now_ms;
+    uint64_t wall_ms;
+    bool leading; /* leader, and an entry of its own term has been applied: else nothing is said */
+    uint32_t nodes_count;
+    struct coordinator_node nodes[STATE_NODES_MAX];
+    uint64_t suspect_ms; /* 0: COORDINATOR_SUSPECT_MS */
+    uint64_t prepare_ms; /* 0: COORDINATOR_PREPARE_MS */
+};
+
+/* The leader's timers; they decide when something is said, never what is true. */
+struct coordinator {
+    uint64_t since_ms; /* the leadership's begin; 0: not yet */
+    uint64_t open_job; /* publication whose time runs */
+    uint64_t open_epoch;
+    uint64_t open_ms;
+    uint64_t publication_ms; /* how long the last committed one took */
+    uint64_t paused_job;     /* whose backoff runs */
+    uint64_t paused_generation;
+    uint64_t paused_ms;
+    uint64_t aborted_epoch; /* whose retry waits */
+    uint64_t aborted_ms;
+    /* The last proposals, to not repeat them at once. */
+    struct {
+        uint8_t kind;
+        uint64_t job, number;
+        uint64_t ms;
+    } said[8];
+    uint32_t said_next;
+};
+
+void coordinator_reset(struct coordinator *coordinator);
+
+/* True: *ret_command is to be proposed. */
+bool coordinator_next(struct coordinator *coordinator, const struct state *state,
+                      const struct coordinator_view *view, struct command *ret_command);
+
+/* Why the job is not running yet, for people: "2 jobs before it", "waits for node c",
+ * "held until 'job resume'"; "" where nothing is to be said. Any node may ask; one that is not the
+ * leader knows less about who is alive. */
+void coordinator_wait_text(const struct state *state, const struct coordinator_view *view,
+                           const struct state_job *job, char *text, size_t capacity);
+
+#endif
