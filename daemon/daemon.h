@@ -1,0 +1,77 @@
+/* The daemon: one process' rooms, built in order and taken down in reverse. The folder's map:
+ *
+ *   main       arguments, config, state folder, signals; opens the daemon, then the services
+ *   daemon     (this door) files, control, mesh; what goes between them
+ *   members    who is there: heartbeats with progress, the coordinator's view
+ *   run        the corridor: one generation of one job on this node, from import to release
+ *              (run_prepare: data; run_compute: the compute thread)
+ *   publish    agents that turn agreed publications into files
+ *   history    losses and times of the jobs for people
+ *   verbs, tell, predict   the daemon's side of facts.h
+ *   api, http, metrics, notify, doctor, …   the services, which know facts.h alone
+ *
+ * Thread: the loop for every function and callback. */
+#ifndef COPPELIUS_DAEMON_DAEMON_H
+#define COPPELIUS_DAEMON_DAEMON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "daemon/facts.h"
+#include "peer/peer.h"
+
+#define DAEMON_VERSION "0.1.0"
+
+struct daemon;
+
+enum daemon_role { DAEMON_TRAINER = 1, DAEMON_ARBITER = 2, DAEMON_SPARE = 3 };
+
+struct daemon_peer {
+    uint32_t id; /* 1 .. by the order of the config */
+    const char *name;
+    const char *address; /* "IP:PORT" */
+    enum daemon_role role;
+};
+
+/* Texts are borrowed until daemon_open() returns. */
+struct daemon_settings {
+    const char *cluster;
+    const char *name;
+    uint32_t node_id;
+    const char *listen;             /* "IP:PORT" */
+    const char *advertise;          /* "IP:PORT" that others reach it at */
+    const struct daemon_peer *peers; /* all voters, this node included */
+    size_t peers_count;
+    const char *device;    /* "cpu", "auto", … (gpu/gpu.h) */
+    unsigned threads;      /* CPU workers; 0: as many as there are processors */
+    bool device_share;
+    uint64_t memory_bytes; /* the most that a session may take; 0: what the device has */
+    const char *state_dir; /* exists and belongs to this node (main has checked) */
+    uint64_t incarnation;  /* greater than that of any earlier start from this state_dir */
+    uint32_t streams;      /* bulk connections to a peer; 0: 4 */
+};
+
+struct daemon_hooks {
+    void *context;
+    /* A ctl connection came in on the peer port: takes it. NULL: refused. */
+    void (*on_ctl)(void *context, const struct peer_incoming *incoming);
+    /* The node cannot go on (its log's disk failed): say it, end the process with err's status. */
+    void (*on_failed)(void *context, const struct err *err);
+    /* After daemon_stop(): everything is closed and freed; the last call. */
+    void (*on_stopped)(void *context);
+};
+
+/* Opens files, recovers the log, listens, begins to talk. Blocks on the disk while it recovers. */
+int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
+                const struct daemon_hooks *hooks, struct daemon **ret_daemon, struct err *err);
+/* Clean stop (SIGTERM): asks for a publication of the job that this node works on and waits for it,
+ * at most 9 s; then takes everything down. Calling it again hurries: no publication is waited for. */
+void daemon_stop(struct daemon *daemon);
+/* The table that the services read; valid until on_stopped. */
+const struct facts *daemon_facts(struct daemon *daemon);
+/* The self-test has passed or failed (a check of readiness). */
+void daemon_set_selftest(struct daemon *daemon, const struct err *err_or_null);
+
+#endif
