@@ -19,8 +19,9 @@
 
 #include "base/err.h"
 
-#define PEER_PROTOCOL 1U /* version of frames and handshake; peers that differ refuse each other \
-                          */
+#define PEER_PROTOCOL                                                          \
+    1U /* version of frames and handshake; peers that differ refuse each other \
+        */
 #define PEER_NAME_SIZE    64  /* node and cluster names with the terminating zero */
 #define PEER_ADDRESS_SIZE 24  /* "255.255.255.255:65535" with the terminating zero */
 #define PEER_NODES_MAX    128 /* node ids are 1 .. PEER_NODES_MAX - 1 */
@@ -29,7 +30,7 @@ enum peer_class { PEER_CONTROL = 1, PEER_BULK = 2, PEER_CTL = 3 };
 
 /* What the dialer says of itself. The fields from job on count only for PEER_BULK. */
 struct peer_hello {
-    uint32_t protocol;
+    uint32_t protocol; /* FRAME_PROTOCOL_VERSION; peers that differ refuse each other */
     enum peer_class class;
     char cluster[PEER_NAME_SIZE];
     char node[PEER_NAME_SIZE]; /* the dialer's name; of a ctl, what it calls itself */
@@ -39,7 +40,8 @@ struct peer_hello {
     uint64_t generation;
     uint8_t identity[32]; /* the job's identity digest */
     char policy[PEER_NAME_SIZE];
-    uint32_t stream; /* which of the pair's bulk connections, from 0 */
+    uint32_t stream;  /* which of the pair's bulk connections, from 0 */
+    uint32_t streams; /* of how many */
 };
 
 /* A connection whose HELLO was read and which waits for WELCOME. Whoever gets it owns fd (non
@@ -48,6 +50,8 @@ struct peer_incoming {
     int fd;
     char address[PEER_ADDRESS_SIZE]; /* the dialer's */
     struct peer_hello hello;
+    struct peer_hello
+        self; /* what WELCOME says of this node: cluster, node, node_id, incarnation */
 };
 
 /* Answers for an incoming connection's new owner; any thread. peer_welcome leaves the fd open and
@@ -195,8 +199,10 @@ struct exchange_settings {
     uint32_t chunks_max;         /* likewise */
     uint32_t panel_rows;         /* rows of a panel: 2048 in the policy */
     uint32_t connect_timeout_ms; /* for all links to be up; 0: 60000 */
-    uint32_t silence_ms; /* a link on which nothing comes for so long has failed; 0: 10000. Idle
-                            links carry a small frame at a quarter of it */
+    uint32_t silence_ms;  /* a link on which nothing comes for so long has failed; 0: 10000. Idle
+                             links carry a small frame at a quarter of it */
+    uint32_t progress_ms; /* a peer whose link lives but which owes values or an answer for so long
+                             has failed; 0: 300000 */
 
     exchange_finish_fn *finish;
     void *finish_context;
