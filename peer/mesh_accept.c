@@ -1,0 +1,220 @@
+/* Whoever connects: a HELLO within 5 s, checked, then welcomed, handed over or refused. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "peer/address.h"
+#include "peer/mesh_room.h"
+
+#define ACCEPTS_A_TURN 32
+
+static void cut_oldest(struct mesh *mesh)
+{
+    struct connection *oldest = NULL;
+    for (struct connection *at = mesh->connections; at != NULL; at = at->next) {
+        if (at->state == CONNECTION_STRANGER &&
+            (oldest == NULL || at->deadline_ms <= oldest->deadline_ms)) {
+            oldest = at; /* The list has the newest first. */
+        }
+    }
+    ASSERT(oldest != NULL);
+    mesh_cut(oldest);
+}
+
+static void receive(struct mesh *mesh, int fd, const struct sockaddr_in *from)
+{
+    struct err err = {0};
+    struct connection *connection = mesh_connection_new(mesh);
+    if (connection == NULL ||
+        link_take(&connection->link, mesh->loop, fd, &mesh_link_ops, HANDSHAKE_LIMIT, &err) != 0) {
+        mesh_connection_free(connection);
+        (void)close(fd);
+        mesh->stats.cut++;
+        return;
+    }
+    mesh->handles++;
+    mesh->strangers++;
+    mesh->stats.accepted++;
+    connection->state = CONNECTION_STRANGER;
+    connection->deadline_ms = uv_now(mesh->loop) + HANDSHAKE_DEADLINE_MS;
+    connection->link.one_frame = true;
+    address_print(from, connection->address);
+    if (mesh->strangers > MESH_STRANGERS_MAX) {
+        cut_oldest(mesh);
+    }
+}
+
+void mesh_on_accept(uv_poll_t *poll, int status, int events)
+{
+    struct mesh *mesh = OWNER_OF(poll, struct mesh, listener);
+    (void)status;
+    (void)events;
+    for (int turn = 0; turn < ACCEPTS_A_TURN; turn++) {
+        struct sockaddr_in from = {0};
+        socklen_t size = sizeof(from);
+        int fd = accept4(mesh->listener_fd, (struct sockaddr *)&from, &size,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            receive(mesh, fd, &from);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            /* Polling on would turn in circles; the next tick tries again. */
+            mesh->listener_rests = true;
+            (void)uv_poll_stop(&mesh->listener);
+        }
+        return;
+    }
+}
+
+static void leave(struct connection *connection)
+{
+    if (connection->state == CONNECTION_STRANGER) {
+        ASSERT(connection->mesh->strangers > 0);
+        connection->mesh->strangers--;
+    }
+    connection->state = CONNECTION_LEAVING;
+}
+
+void mesh_cut(struct connection *connection)
+{
+    connection->mesh->stats.cut++;
+    leave(connection);
+    link_close(&connection->link);
+}
+
+/* Who knocks in vain, once a minute in the log. */
+static void log_refusal(struct mesh *mesh, const struct connection *connection,
+                        const struct peer_hello *hello, const char *text)
+{
+    struct peer_state *peer = mesh_find(mesh, hello->node_id);
+    uint64_t *logged_ms = peer != NULL ? &peer->logged_ms : &mesh->logged_ms;
+    uint64_t now_ms = uv_now(mesh->loop);
+    if (*logged_ms != 0 && now_ms - *logged_ms < MESH_LOG_EVERY_MS) {
+        return;
+    }
+    *logged_ms = now_ms;
+    log_warning("peer.refused", "from=%s node=%s refused_total=%llu reason=\"%s\"",
+                connection->address, hello->node, (unsigned long long)mesh->stats.refused, text);
+}
+
+static void refuse(struct connection *connection, const struct peer_hello *hello, int code,
+                   const char *text)
+{
+    struct mesh *mesh = connection->mesh;
+    struct handshake_refusal refusal = {.code = code, .retry = code == ERR_BUSY};
+    (void)snprintf(refusal.text, sizeof(refusal.text), "%s", text);
+    mesh->stats.refused++;
+    log_refusal(mesh, connection, hello, text);
+    leave(connection);
+    handshake_put_refusal(&connection->greeting_body, &refusal);
+    mesh_greet(connection, FRAME_REFUSAL);
+    link_close(&connection->link); /* What the socket took is sent. */
+}
+
+/* 0, or why this HELLO does not belong here: a sentence for both sides. */
+static int check_hello(const struct mesh *mesh, const struct peer_hello *hello, struct err *err)
+{
+    const struct peer_hello *self = &mesh->self;
+    if (hello->protocol != FRAME_PROTOCOL_VERSION) {
+        return err_set(err, ERR_PROTO,
+                       "node '%s' speaks protocol %u and node '%s' protocol %u; run the same "
+                       "version of coppeliusd on both",
+                       hello->node, hello->protocol, self->node, (unsigned)FRAME_PROTOCOL_VERSION);
+    }
+    if (strcmp(hello->cluster, self->cluster) != 0 &&
+        (hello->class != PEER_CTL || hello->cluster[0] != '\0')) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' is of cluster '%s' and node '%s' of cluster '%s'; set the same "
+                       "'cluster' in both configs, or correct the address",
+                       hello->node, hello->cluster, self->node, self->cluster);
+    }
+    if (hello->class == PEER_CTL) {
+        return 0;
+    }
+    const struct peer_state *peer = mesh_find(mesh, hello->node_id);
+    if (hello->node_id == self->node_id) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' has id %u as node '%s' has; list the peers in the same order in "
+                       "every config",
+                       hello->node, hello->node_id, self->node);
+    }
+    if (peer == NULL || strcmp(peer->name, hello->node) != 0) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' with id %u is not what the config of node '%s' says (id %u is "
+                       "'%s'); list the same peers in the same order in every config",
+                       hello->node, hello->node_id, self->node, hello->node_id,
+                       peer != NULL ? peer->name : "nobody");
+    }
+    if (hello->class == PEER_CONTROL && hello->node_id > self->node_id) {
+        return err_set(err, ERR_PROTO,
+                       "node '%s' (id %u) dialled node '%s' (id %u), but of a pair the lower id "
+                       "dials",
+                       hello->node, hello->node_id, self->node, self->node_id);
+    }
+    return 0;
+}
+
+static void hand_over(struct connection *connection, const struct peer_hello *hello)
+{
+    struct mesh *mesh = connection->mesh;
+    struct peer_incoming incoming = {.hello = *hello, .self = mesh->self};
+    (void)snprintf(incoming.address, sizeof(incoming.address), "%s", connection->address);
+    leave(connection);
+    incoming.fd = link_detach(&connection->link);
+    if (hello->class == PEER_BULK) {
+        mesh->stats.handed_bulk++;
+        mesh->settings.on_bulk(mesh->settings.context, &incoming);
+    } else {
+        mesh->stats.handed_ctl++;
+        mesh->settings.on_ctl(mesh->settings.context, &incoming);
+    }
+}
+
+int mesh_on_hello(struct connection *connection, const struct frame_header *header,
+                  const uint8_t *body, struct err *err)
+{
+    struct mesh *mesh = connection->mesh;
+    struct peer_hello hello;
+    if (header->kind != FRAME_HELLO || header->flags != 0) {
+        return err_set(err, ERR_PROTO, "a frame of kind %u came before HELLO", header->kind);
+    }
+    if (handshake_get_hello(body, header->body_size, &hello, err) != 0) {
+        return err->code;
+    }
+    struct err why = {0};
+    if (check_hello(mesh, &hello, &why) != 0) {
+        refuse(connection, &hello, why.code, why.text);
+        return 0;
+    }
+    if ((hello.class == PEER_BULK && mesh->settings.on_bulk == NULL) ||
+        (hello.class == PEER_CTL && mesh->settings.on_ctl == NULL)) {
+        refuse(connection, &hello, ERR_BUSY, "this node does not take such connections now");
+        return 0;
+    }
+    if (hello.class != PEER_CONTROL) {
+        hand_over(connection, &hello);
+        return 0;
+    }
+    struct peer_state *peer = mesh_find(mesh, hello.node_id);
+    if (peer->connection != NULL) {
+        struct err replaced = {0};
+        (void)err_set(&replaced, ERR_PEER, "%s",
+                      peer->incarnation == hello.incarnation
+                          ? "it dialled again"
+                          : "it was started again and dialled anew");
+        mesh_fail(peer->connection, &replaced, false);
+        if (mesh->closing) {
+            return 0;
+        }
+    }
+    handshake_put_welcome(&connection->greeting_body, &mesh->self);
+    mesh_greet(connection, FRAME_WELCOME);
+    leave(connection);
+    mesh_come_up(connection, peer, hello.incarnation);
+    return 0;
+}
