@@ -33,7 +33,7 @@
 enum yaml_type {
     YAML_TEXT,     /* char *; never NULL after reading where there is a default ("" else) */
     YAML_TEXTS,    /* struct yaml_texts; a lone scalar is a list of one */
-    YAML_INTEGER,  /* uint64_t, least .. most (both up to 2^64-1, exact by least_integer …) */
+    YAML_INTEGER,  /* uint64_t, least .. most */
     YAML_NUMBER,   /* double, finite, least .. most */
     YAML_YES_NO,   /* bool */
     YAML_CHOICE,   /* int: the index in choices */
@@ -61,11 +61,11 @@ struct yaml_key {
     size_t offset; /* of the field */
     bool required;
     bool hidden; /* read, but not written by yaml_write (secrets) */
-    /* The value as YAML text where the key is absent; NULL: the zero of its type. A default is held
-     * against the schema like any other value. */
+    /* The scalar (as if unquoted) where the key is absent; NULL: the zero of its type. A default is
+     * held against the schema like any other value. */
     const char *initial;
     /* The range: of the number, of the integer, of a text's bytes, of a list's members, of a
-     * duration (ms) or size. both 0: no range. Where only `most` is 0 there is no upper end. */
+     * duration (ms) or size. Both 0: no range. Where only `most` is 0 there is no upper end. */
     double least;
     double most;
     bool above;                 /* YAML_NUMBER: greater than least, not equal */
@@ -98,6 +98,17 @@ struct yaml_schema {
         (keys), sizeof(keys) / sizeof((keys)[0]), sizeof(type) \
     }
 
+/* Where each given key came from, for cross checks and `config show --origin`. */
+struct yaml_place {
+    char *key;   /* "optimizer.rate" */
+    char *place; /* "job.yaml:12:9" or the override's place */
+};
+
+struct yaml_places {
+    struct yaml_place *list; /* in the text's order */
+    size_t count;
+};
+
 /* A value from elsewhere, put over the text's: `--set optimizer.rate=0.1` or the environment. The
  * value is YAML itself ("[a, b]"). Borrowed for the call. */
 struct yaml_override {
@@ -112,17 +123,10 @@ struct yaml_input {
     const char *file_name;                 /* for places */
     const struct yaml_override *overrides; /* later ones win over earlier ones and over the text */
     size_t overrides_count;
-};
-
-/* Where each given key came from, for cross checks and `config show --origin`. */
-struct yaml_place {
-    char *key;   /* "optimizer.rate" */
-    char *place; /* "job.yaml:12:9" or the override's place */
-};
-
-struct yaml_places {
-    struct yaml_place *list; /* in the text's order */
-    size_t count;
+    /* Checks across keys, in the same pass: called where the text could be read to its end, also
+     * where there are faults already (a text that was wrong is then NULL). NULL: none. */
+    void (*check)(const struct yaml_input *input, const void *object,
+                  const struct yaml_places *places, struct faults *faults);
 };
 
 #define YAML_PLACES_NONE \
@@ -141,7 +145,7 @@ int yaml_read(const struct yaml_schema *schema, const struct yaml_input *input, 
               struct yaml_places *ret_places, struct faults *faults);
 /* Frees what the object's fields hold and zeroes it; a zeroed object is fine. */
 void yaml_release(const struct yaml_schema *schema, void *object);
-/* Appends the object as canonical YAML: every key in the schema's order, defaults included, that
+/* Appends the object as canonical YAML (a zero behind its end): every key in the schema's order, defaults included, that
  * reads back to an equal object. */
 void yaml_write(const struct yaml_schema *schema, const void *object, struct buf *out);
 /* Appends one value as its canonical YAML text ("0.1", "[a, b]", "10min"). */
