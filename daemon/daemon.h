@@ -40,12 +40,12 @@ struct daemon_settings {
     const char *cluster;
     const char *name;
     uint32_t node_id;
-    const char *listen;             /* "IP:PORT" */
-    const char *advertise;          /* "IP:PORT" that others reach it at */
+    const char *listen;              /* "IP:PORT" */
+    const char *advertise;           /* "IP:PORT" that others reach it at */
     const struct daemon_peer *peers; /* all voters, this node included */
     size_t peers_count;
-    const char *device;    /* "cpu", "auto", … (gpu/gpu.h) */
-    unsigned threads;      /* CPU workers; 0: as many as there are processors */
+    const char *device; /* "cpu", "auto", … (gpu/gpu.h) */
+    unsigned threads;   /* CPU workers; 0: as many as there are processors */
     bool device_share;
     uint64_t memory_bytes; /* the most that a session may take; 0: what the device has */
     const char *state_dir; /* exists and belongs to this node (main has checked) */
@@ -67,7 +67,8 @@ struct daemon_hooks {
 int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
                 const struct daemon_hooks *hooks, struct daemon **ret_daemon, struct err *err);
 /* Clean stop (SIGTERM): asks for a publication of the job that this node works on and waits for it,
- * at most 9 s; then takes everything down. Calling it again hurries: no publication is waited for. */
+ * at most 9 s; then takes everything down. Calling it again hurries: no publication is waited for.
+ */
 void daemon_stop(struct daemon *daemon);
 /* The table that the services read; valid until on_stopped. */
 const struct facts *daemon_facts(struct daemon *daemon);

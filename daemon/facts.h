@@ -321,6 +321,7 @@ struct facts_prediction {
     char device[128];
     char checkpoint[FACTS_PATH_SIZE]; /* the folder used, and of it: */
     char parameter_sha256[FACTS_DIGEST_SIZE];
+    char prediction_sha256[FACTS_DIGEST_SIZE]; /* of the values as little-endian binary64 */
     uint64_t epoch, step;
     uint32_t first_count; /* rows shown; the predictions are values[0 … first_count-1] */
     bool first_has_target;
