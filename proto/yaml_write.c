@@ -133,7 +133,7 @@ void yaml_write_value(const struct yaml_key *key, const void *object, struct buf
     case YAML_MAP:
     case YAML_MAPS:
     default:
-        ASSERT(!"not one value");
+        ASSERT(key->type < YAML_MAP); /* Not one value. */
     }
 }
 
