@@ -117,6 +117,8 @@ struct command_interrupt {
 
 struct command_stop_job {
     uint64_t job;
+    uint64_t turn; /* the job's (state_job.turn) when it was proposed: a late one stops nothing that
+                      was resumed since; not looked at for STOP_DROP */
     uint8_t how;   /* enum command_stop */
     uint32_t node; /* that goes away (SIGTERM), or 0: a person asked */
     uint64_t incarnation;
@@ -125,7 +127,7 @@ struct command_stop_job {
 
 struct command_resume {
     uint64_t job;
-    uint64_t generation; /* the job's when it was proposed: a late one wakes no later pause */
+    uint64_t turn; /* as in command_stop_job: a late one wakes no later pause */
 };
 
 struct command_begin {

@@ -14,8 +14,11 @@
  *     tried (a capture that ends the run: tried again, slower and slower)
  *   more than keep published epochs                              COLLECT the oldest
  *   a job is held for a node that is back                        RESUME
- *   no job is active, all nodes of the next one are alive,       PLACE, after 0, 1, 2, 4 … 30 s
- *     its last publication is decided                              (attempts)
+ *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
+ *     next one were heard since it was interrupted                 1, 2, 4 … 30 s (attempts)
+ *
+ * A job's nodes: all trainers of the configuration, or as many as it wants; once it has a committed
+ * epoch, those that have its shards.
  *
  * Thread: the loop. struct coordinator is the caller's; coordinator_reset() when leadership begins.
  * Times are milliseconds of the monotonic clock, except wall_ms, which only goes into entries. */
@@ -75,7 +78,8 @@ struct coordinator {
     uint64_t paused_job;     /* whose backoff runs */
     uint64_t paused_generation;
     uint64_t paused_ms;
-    uint64_t aborted_epoch; /* whose retry waits */
+    uint64_t aborted_job; /* whose retry waits */
+    uint64_t aborted_epoch;
     uint64_t aborted_ms;
     /* The last proposals, to not repeat them at once. */
     struct {

@@ -50,10 +50,11 @@
 #include "base/hash.h"
 #include "control/command.h"
 
-#define STATE_NODES_MAX         COMMAND_NODES_MAX
-#define STATE_JOBS_MAX          256 /* when a new one comes, the oldest ended one is forgotten */
-#define STATE_EPOCHS_MAX        40 /* committed, not yet collected epochs of a job; above keep's limit */
-#define STATE_SNAPSHOT_SIZE_MAX (256U << 20)
+#define STATE_NODES_MAX  COMMAND_NODES_MAX
+#define STATE_JOBS_MAX   256 /* when a new one comes, the oldest ended one is forgotten */
+#define STATE_EPOCHS_MAX 40  /* committed, not yet collected epochs of a job; above keep's limit */
+#define STATE_SIZE_MAX \
+    (12U << 20) /* of a snapshot, about: before it is more, ended jobs are forgotten */
 
 /* value, label: the labels are what people and JSON see. */
 #define STATE_JOB_MAP(X)             \
@@ -164,16 +165,18 @@ struct state_job {
                                                                left out at PARTITION */
     uint32_t attempts; /* interruptions since the last committed epoch */
 
-    bool partitioned; /* the four below are true for all generations, bounds for this one */
+    bool partitioned; /* what follows is the same in all generations, ranges are this one's */
     uint8_t dataset[SHA256_SIZE];
     uint8_t identity[SHA256_SIZE];
     uint64_t rows;
     uint64_t features;
     uint64_t steps;
+    uint64_t coordinates;
     uint32_t ranges_count; /* 0 until this generation's PARTITION, then participants_count */
     uint64_t bounds[STATE_NODES_MAX + 1];
 
     /* Asked to stop after a capture: rank 0 sets CAPTURE and STOP in its next directive. */
+    uint64_t turn; /* counts the accepted STOPs and RESUMEs; both name the turn that they saw */
     bool stopping;
     uint32_t stop_node; /* 0: a person asked */
     uint64_t stop_incarnation;
