@@ -1,0 +1,61 @@
+/* One ctl connection: bytes in and out, HELLO, deadlines. Private to the api.
+ *
+ *   HELLO -> OPEN -> ENDING                    [connection_welcome, connection_end]
+ *   HELLO -> ENDING                            a refusal, no HELLO in time
+ *   any -> CLOSED                              [connection_close] gone, slow, nonsense, the daemon
+ * stops
+ *
+ * ENDING: the last bytes are being written, then CLOSED. In CLOSED the object waits for its handles
+ * and for the question that is still being worked on (ask.busy); then it frees itself. */
+#ifndef COPPELIUS_DAEMON_CONNECTION_H
+#define COPPELIUS_DAEMON_CONNECTION_H
+
+#include <uv.h>
+
+#include "base/buf.h"
+#include "daemon/api.h"
+#include "daemon/ask.h"
+
+enum connection_state { CONNECTION_HELLO, CONNECTION_OPEN, CONNECTION_ENDING, CONNECTION_CLOSED };
+
+struct connection {
+    struct connection *next; /* of the api's list */
+    struct api *api;
+    enum connection_state state;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_pipe_t pipe;
+        uv_tcp_t tcp;
+    } socket;
+    uv_timer_t timer;
+    uv_write_t write;
+    unsigned handles_open;
+    bool reading;
+    bool writing;
+    bool input_ended;     /* the client has closed its side */
+    uint64_t deadline_ms; /* for HELLO or for the write in flight */
+    uint64_t sequence;    /* of the next frame out */
+    struct buf in;        /* not yet parsed */
+    struct buf out;       /* being written, or made for the next write */
+    char from[64];
+    struct ask ask;
+};
+
+/* Takes fd. needs_hello: it is a unix socket's. NULL where libuv refuses it (fd is closed). */
+struct connection *connection_open(struct api *api, int fd, bool is_pipe, bool needs_hello,
+                                   const char *from);
+/* Says why it is not let in, then ends; before WELCOME only. */
+void connection_refuse(struct connection *connection, int code, const char *text);
+/* Ends at once; nothing more is written. */
+void connection_close(struct connection *connection, const char *why);
+
+/* Appends a reply; sent by connection_flush. */
+void connection_reply(struct connection *connection, Ctl__Reply *reply);
+/* Writes what was appended; ask_on_written comes when it is taken, then the next
+ * question if one is there. */
+void connection_flush(struct connection *connection);
+/* Frees a closed connection that nothing holds any more; ask.c calls it when its work came back. */
+void connection_release(struct connection *connection);
+
+#endif
