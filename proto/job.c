@@ -212,8 +212,14 @@ static const struct yaml_key checkpoint_keys[] = {
      .initial = "1",
      .most = 16,
      .about = "copies of each shard on other nodes"},
+    {.name = "from",
+     .type = YAML_TEXT,
+     .offset = AT(checkpoint, from),
+     .least = 1,
+     .most = 4095,
+     .about = "a checkpoint folder of the same identity to go on from; what submit --from sets"},
 };
-static const struct yaml_schema checkpoint_schema = {checkpoint_keys, 3,
+static const struct yaml_schema checkpoint_schema = {checkpoint_keys, 4,
                                                      sizeof(((struct job *)0)->checkpoint)};
 
 static const struct yaml_key job_keys[] = {

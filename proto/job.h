@@ -68,6 +68,7 @@ struct job {
         uint64_t every;    /* steps; 0: only the last (default) */
         uint64_t keep;     /* published epochs; default 3 */
         uint64_t replicas; /* copies on other nodes; default 1; see job_notes */
+        char *from;        /* a checkpoint folder to go on from, absolute; NULL: from the start */
     } checkpoint;
     bool elastic; /* default no; see job_notes */
     int numerics; /* 0: JOB_POLICY, the only one so far */
