@@ -125,11 +125,8 @@ struct facts_part {
 
 /* Time of the steps of this daemon so far, by phase (metrics and `watch`). */
 enum facts_phase {
-    FACTS_PHASE_DATA,
-    FACTS_PHASE_FORWARD,
-    FACTS_PHASE_EXCHANGE,
-    FACTS_PHASE_BACKWARD,
-    FACTS_PHASE_UPDATE,
+    FACTS_PHASE_COMPUTE,     /* the device or the CPU works */
+    FACTS_PHASE_EXCHANGE,    /* waiting for other nodes */
     FACTS_PHASE_PUBLICATION, /* what captures kept the steps waiting */
     FACTS_PHASES
 };

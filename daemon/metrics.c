@@ -25,9 +25,9 @@ static const char *const job_states[] = {
 static uint64_t jobs_by_state[JOB_STATES];
 
 static const char *const phase_names[FACTS_PHASES] = {
-    [FACTS_PHASE_DATA] = "data",         [FACTS_PHASE_FORWARD] = "forward",
-    [FACTS_PHASE_EXCHANGE] = "exchange", [FACTS_PHASE_BACKWARD] = "backward",
-    [FACTS_PHASE_UPDATE] = "update",     [FACTS_PHASE_PUBLICATION] = "publication",
+    [FACTS_PHASE_COMPUTE] = "compute",
+    [FACTS_PHASE_EXCHANGE] = "exchange",
+    [FACTS_PHASE_PUBLICATION] = "publication",
 };
 
 static void read_jobs(const struct facts *facts)

@@ -48,7 +48,7 @@ START_TEST(tells_what_the_facts_tell)
     HAS(text,
         "coppelius_training_loss{run=\"1-california\",split=\"train\"} 0.10000000000000001\n");
     HAS(text,
-        "coppelius_training_step_duration_seconds_bucket{run=\"1-california\",phase=\"forward\","
+        "coppelius_training_step_duration_seconds_bucket{run=\"1-california\",phase=\"compute\","
         "le=\"0.08\"} 1\n");
     HAS(text, "coppelius_jobs{state=\"running\"} 1\n");
     HAS(text, "coppelius_checkpoint_last_committed_step{run=\"1-california\"} 20\n");

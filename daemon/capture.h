@@ -1,0 +1,32 @@
+/* A captured step: this node's slices of both vectors, and what its shard says beside them.
+ *
+ * Made by the compute thread, handed to the loop, which owns it from then on: publish.c until the
+ * epoch is decided, run.c while the exchange still sends the slices to rank 0. Counted holders, all
+ * on the loop. */
+#ifndef COPPELIUS_DAEMON_CAPTURE_H
+#define COPPELIUS_DAEMON_CAPTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/shard.h"
+
+struct capture {
+    unsigned holders;
+    uint64_t job, generation, step;
+    bool ends;  /* the run stopped here */
+    bool whole; /* this node has every coordinate: no vectors come from elsewhere */
+    bool first; /* rank 0: its vote carries the whole vectors' digests */
+    double loss;
+    bool has_loss;
+    struct shard_content content; /* its arrays are those below; about.epoch is set at BEGIN */
+    double *parameter, *accumulator;
+    double *mean, *scale; /* NULL: not standardised */
+    char **columns;       /* end - first names */
+    uint64_t count;       /* end - first */
+};
+
+void capture_hold(struct capture *capture);
+void capture_drop(struct capture *capture); /* frees with the last holder; NULL is fine */
+
+#endif

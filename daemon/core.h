@@ -1,0 +1,221 @@
+/* The daemon's inside: what daemon.c, members.c, publish.c, run*.c, verbs.c and tell.c share.
+ * Private to these files. Thread: the loop, run_compute.c's thread excepted. */
+#ifndef COPPELIUS_DAEMON_CORE_H
+#define COPPELIUS_DAEMON_CORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "control/control.h"
+#include "control/coordinator.h"
+#include "control/env_uv.h"
+#include "control/state.h"
+#include "daemon/daemon.h"
+#include "daemon/facts.h"
+#include "daemon/histogram.h"
+#include "peer/peer.h"
+
+#define DAEMON_PATH_SIZE    4096
+#define DAEMON_TICK_MS      100
+#define DAEMON_HEARTBEAT_MS 250
+#define DAEMON_STOP_MS      9000
+
+/* Frames of the mesh. */
+enum daemon_frame {
+    FRAME_RAFT = MESH_KIND_FIRST, /* a message of the control room */
+    FRAME_PROGRESS,               /* peer.proto's Progress */
+};
+
+/* How far a node is: peer.proto's Progress as a struct; this node's own is kept in the same form.
+ */
+struct progress {
+    uint64_t job, generation, step;
+    char phase[24];
+    bool has_loss;
+    double loss, first_loss;
+    uint64_t rows, elapsed_ns, compute_ns, exchange_ns, publication_ns;
+    uint64_t sent_bytes, received_bytes;
+    struct coordinator_report captured;
+    uint64_t storage_free_bytes;
+    char trouble[FACTS_TEXT_SIZE];
+    char version[32];
+    char backend[8];
+    uint32_t threads;
+};
+
+struct member {
+    uint32_t id;
+    char name[FACTS_NAME_SIZE];
+    char address[FACTS_NAME_SIZE];
+    enum daemon_role role;
+    bool self;
+    bool heard;
+    uint64_t heard_ms; /* clock_now_ms() of the last frame with progress */
+    uint64_t incarnation;
+    char reason[FACTS_TEXT_SIZE]; /* why its link is down; "" while it is up */
+    struct progress progress;
+};
+
+struct run;
+struct publication;
+struct history;
+struct verb;
+
+struct daemon {
+    uv_loop_t *loop;
+    struct daemon_hooks hooks;
+    struct facts facts;
+
+    char cluster[FACTS_NAME_SIZE];
+    char name[FACTS_NAME_SIZE];
+    char advertise[FACTS_NAME_SIZE];
+    char state_dir[DAEMON_PATH_SIZE];
+    char device[64];
+    unsigned threads;
+    bool device_share;
+    uint64_t memory_bytes;
+    uint32_t node_id;
+    uint32_t streams;
+    uint64_t incarnation;
+    uint8_t binding[16];
+    char device_text[COMMAND_DEVICE_SIZE];
+    char backend[8];
+
+    struct fs *fs;
+    struct state state;
+    struct control_uv *control_uv;
+    struct control *control;
+    struct mesh *mesh;
+    struct coordinator coordinator;
+    bool was_leading;
+    uint32_t leader_seen;
+    bool log_failed;
+
+    uint32_t members_count;
+    struct member members[STATE_NODES_MAX]; /* in order of id; one is self */
+
+    uv_timer_t tick;
+    uv_timer_t soon; /* fires at the loop's next turn: something has changed */
+    unsigned handles_open;
+    bool opened;
+    uint64_t heartbeat_ms;
+    uint64_t node_proposed_ms;
+
+    struct run *run;                  /* NULL: none */
+    struct run *closing;              /* being taken down; no other may start before */
+    struct publication *publications; /* a list, one for each job with files */
+    struct history *histories;        /* a list, newest job first */
+    struct verb *verbs;               /* a list: pending answers */
+    unsigned works;                   /* uv_queue_work requests under way */
+
+    bool stopping;
+    bool hurried;
+    uint64_t stop_until_ms;
+    uint64_t stop_proposed_ms;
+
+    bool selftest_done;
+    struct err selftest;
+
+    uint32_t events_count;
+    struct facts_event events[FACTS_EVENTS_MAX];
+    uint64_t recoveries;
+    struct facts_publication publication_stats;
+    uint64_t traffic_out[STATE_NODES_MAX + 1];
+    struct facts_session session;
+    struct histogram wal_fsync;
+    uint64_t wal_syncs_seen;
+};
+
+/* daemon.c */
+uint64_t daemon_wall_ms(void);
+/* Something has changed: daemon_turn() at the loop's next turn. */
+void daemon_soon(struct daemon *daemon);
+/* Gives the command to the control room, stamped with the wall time; what fails is tried again by
+ * whoever still wants it. */
+void daemon_propose(struct daemon *daemon, struct command *command);
+/* An event of the cluster for people: listings show the last few; the log has it too. */
+void daemon_event(struct daemon *daemon, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A worker request began or ended: the daemon is not freed before all have. */
+void daemon_work_begun(struct daemon *daemon);
+void daemon_work_ended(struct daemon *daemon);
+void daemon_run_gone(struct daemon *daemon, struct run *run); /* run.c: it is closed and freed */
+
+/* members.c */
+int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err);
+struct member *members_find(struct daemon *daemon, uint32_t id);
+struct member *members_self(struct daemon *daemon);
+void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation);
+void members_on_down(struct daemon *daemon, uint32_t id, const char *reason);
+void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *bytes, size_t size);
+/* Sends this node's progress to everyone (at most every DAEMON_HEARTBEAT_MS unless `now`). */
+void members_heartbeat(struct daemon *daemon, bool now);
+void members_view(struct daemon *daemon, struct coordinator_view *ret_view);
+enum facts_node_state members_state(const struct daemon *daemon, const struct member *member);
+
+/* run.c */
+void run_turn(struct daemon *daemon);
+void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
+bool run_active(const struct daemon *daemon);
+
+/* publish.c */
+struct capture;
+void publish_turn(struct daemon *daemon);
+/* Takes the capture. */
+void publish_capture(struct daemon *daemon, struct capture *capture);
+/* Rank 0: the whole vectors of that step; takes both. */
+void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, uint64_t step,
+                     double *parameter, double *accumulator, size_t count);
+/* The newest epoch whose CURRENT is durable here; 0: none. */
+uint64_t publish_current(const struct daemon *daemon, uint64_t job);
+bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step);
+bool publish_busy(const struct daemon *daemon); /* something still to be written */
+void publish_report(const struct daemon *daemon, struct coordinator_report *ret_report);
+void publish_free(struct daemon *daemon);
+
+/* history.c: losses and counters of the jobs that this daemon saw, for people. */
+struct history {
+    struct history *next;
+    uint64_t job;
+    uint64_t version;
+    uint64_t steps_done, rows_done;
+    int64_t progress_wall_ms;
+    bool has_first;
+    double first_loss;
+    struct histogram phases[FACTS_PHASES];
+    uint64_t stride; /* every so manyth step is kept */
+    size_t points_count;
+    struct facts_point points[FACTS_LOSSES_MAX];
+    /* Recent speed: rows and time of the last reports. */
+    uint64_t recent_ms[2], recent_rows[2];
+};
+struct history *history_find(const struct daemon *daemon, uint64_t job); /* NULL: none */
+struct history *history_of(struct daemon *daemon, uint64_t job);         /* made where absent */
+void history_put(struct history *history, const struct facts_point *point);
+/* phases are added and emptied. */
+void history_add(struct history *history, uint64_t steps, uint64_t rows,
+                 struct histogram phases[FACTS_PHASES]);
+double history_rows_per_s(const struct history *history);
+size_t history_get(const struct history *history, uint64_t after, struct facts_point *points,
+                   size_t points_max);
+void history_free(struct daemon *daemon);
+
+/* verbs.c, predict.c */
+void verbs_turn(struct daemon *daemon);
+void verbs_cancel(struct daemon *daemon);
+int predict_start(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
+                  void *context, struct err *err);
+int verbs_submit(void *daemon, const struct facts_submit *job, facts_done_fn *done, void *context,
+                 struct err *err);
+int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *context,
+                     struct err *err);
+int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+
+/* tell.c: fills daemon->facts */
+void tell_init(struct daemon *daemon);
+
+#endif

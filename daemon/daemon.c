@@ -1,0 +1,521 @@
+/* Files, control, mesh; what goes between them. */
+#include "daemon/daemon.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "daemon/core.h"
+#include "daemon/run.h"
+#include "gpu/binding.h"
+
+uint64_t daemon_wall_ms(void)
+{
+    return (uint64_t)clock_wall_ms();
+}
+
+void daemon_event(struct daemon *daemon, const char *format, ...)
+{
+    if (daemon->events_count == FACTS_EVENTS_MAX) {
+        memmove(daemon->events, daemon->events + 1,
+                sizeof(daemon->events) - sizeof(daemon->events[0]));
+        daemon->events_count--;
+    }
+    struct facts_event *event = &daemon->events[daemon->events_count++];
+    event->at_ms = clock_wall_ms();
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(event->text, sizeof(event->text), format, arguments);
+    va_end(arguments);
+    log_notice("cluster.event", "text=\"%s\"", event->text);
+}
+
+void daemon_propose(struct daemon *daemon, struct command *command)
+{
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    command->wall_ms = daemon_wall_ms();
+    if (command_encode(command, &bytes, &err) == 0 && daemon->control != NULL &&
+        !daemon->log_failed) {
+        (void)control_propose(daemon->control, bytes.bytes, bytes.size, &err);
+    }
+    if (err.code != 0 && err.code != ERR_UNHEALTHY) {
+        log_warning("control.propose", "command=%s error=\"%s\" next=\"tried again\"",
+                    command_label(command->kind), err.text);
+    }
+    buf_done(&bytes);
+}
+
+/* ---- control's side ---- */
+
+static void on_apply(void *context, uint64_t index, uint64_t term, const uint8_t *command,
+                     size_t size)
+{
+    struct daemon *daemon = context;
+    struct err why = {0};
+    (void)term;
+    enum state_outcome outcome = state_apply(&daemon->state, index, command, size, &why);
+    if (outcome != STATE_CHANGED) {
+        log_debug("state.unchanged", "index=%llu why=\"%s\"", (unsigned long long)index, why.text);
+    }
+}
+
+static void on_snapshot_write(void *context, struct buf *bytes)
+{
+    struct daemon *daemon = context;
+    state_write(&daemon->state, bytes);
+}
+
+static int on_snapshot_load(void *context, uint64_t index, const uint8_t *bytes, size_t size,
+                            struct err *err)
+{
+    struct daemon *daemon = context;
+    (void)index;
+    return state_load(&daemon->state, bytes, size, err);
+}
+
+static void on_control_send(void *context, uint32_t to, const uint8_t *bytes, size_t size)
+{
+    struct daemon *daemon = context;
+    struct err err = {0};
+    if (daemon->mesh != NULL) {
+        (void)mesh_send(daemon->mesh, to, FRAME_RAFT, bytes, size, &err); /* Raft says it again. */
+    }
+}
+
+static void on_control_applied(void *context, uint64_t index)
+{
+    (void)index;
+    daemon_soon(context);
+}
+
+static void on_control_failed(void *context, const struct err *err)
+{
+    struct daemon *daemon = context;
+    daemon->log_failed = true;
+    daemon->hooks.on_failed(daemon->hooks.context, err);
+}
+
+/* ---- the mesh's side ---- */
+
+static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
+{
+    members_on_up(context, node_id, incarnation);
+}
+
+static void on_down(void *context, uint32_t node_id, const char *reason)
+{
+    members_on_down(context, node_id, reason);
+}
+
+static void on_message(void *context, uint32_t node_id, uint16_t kind, const uint8_t *bytes,
+                       size_t size)
+{
+    struct daemon *daemon = context;
+    struct err err = {0};
+    switch (kind) {
+    case FRAME_RAFT:
+        if (daemon->control == NULL || daemon->log_failed) {
+            return;
+        }
+        if (control_receive(daemon->control, node_id, bytes, size, &err) != 0) {
+            log_warning("control.message", "from=%u error=\"%s\" next=\"dropped\"", node_id,
+                        err.text);
+        }
+        return;
+    case FRAME_PROGRESS:
+        members_on_progress(daemon, node_id, bytes, size);
+        return;
+    default:
+        log_warning("mesh.message", "from=%u kind=%u next=\"dropped\"", node_id, kind);
+        return;
+    }
+}
+
+static void on_bulk(void *context, const struct peer_incoming *incoming)
+{
+    run_adopt(context, incoming);
+}
+
+static void on_ctl(void *context, const struct peer_incoming *incoming)
+{
+    struct daemon *daemon = context;
+    if (daemon->hooks.on_ctl == NULL || daemon->stopping) {
+        struct peer_incoming copy = *incoming;
+        peer_refuse(&copy, ERR_BUSY, "this daemon is stopping");
+        return;
+    }
+    daemon->hooks.on_ctl(daemon->hooks.context, incoming);
+}
+
+/* ---- what must follow from the state ---- */
+
+static void own_entry_turn(struct daemon *daemon)
+{
+    const struct state_node *node = state_node(&daemon->state, daemon->node_id);
+    if (node != NULL && node->incarnation == daemon->incarnation) {
+        return;
+    }
+    uint64_t now = clock_now_ms();
+    if (daemon->node_proposed_ms != 0 && now - daemon->node_proposed_ms < 500) {
+        return;
+    }
+    if (control_leader(daemon->control) == 0) {
+        return;
+    }
+    daemon->node_proposed_ms = now;
+    struct command command = {.kind = COMMAND_NODE};
+    const struct member *self = members_self(daemon);
+    command.node.node = daemon->node_id;
+    command.node.incarnation = daemon->incarnation;
+    command.node.role = (uint8_t)self->role;
+    (void)snprintf(command.node.name, sizeof(command.node.name), "%s", daemon->name);
+    (void)snprintf(command.node.address, sizeof(command.node.address), "%s", daemon->advertise);
+    (void)snprintf(command.node.device, sizeof(command.node.device), "%s", daemon->device_text);
+    memcpy(command.node.binding, daemon->binding, sizeof(command.node.binding));
+    daemon_propose(daemon, &command);
+}
+
+static void coordinator_turn(struct daemon *daemon)
+{
+    uint32_t leader = control_leader(daemon->control);
+    if (leader != daemon->leader_seen) {
+        daemon->leader_seen = leader;
+        if (leader == 0) {
+            daemon_event(daemon, "no leader is known");
+        } else {
+            daemon_event(daemon, "%s leads in term %llu", members_find(daemon, leader)->name,
+                         (unsigned long long)control_term(daemon->control));
+        }
+    }
+    bool leading = control_is_leader(daemon->control) && control_caught_up(daemon->control);
+    if (leading && !daemon->was_leading) {
+        coordinator_reset(&daemon->coordinator);
+    }
+    daemon->was_leading = leading;
+    if (!leading) {
+        return;
+    }
+    struct coordinator_view view;
+    members_view(daemon, &view);
+    for (int i = 0; i < 16; i++) {
+        struct command command;
+        if (!coordinator_next(&daemon->coordinator, &daemon->state, &view, &command)) {
+            return;
+        }
+        if (command.kind == COMMAND_INTERRUPT) {
+            log_warning("job.interrupt", "job=%llu generation=%llu reason=\"%s\"",
+                        (unsigned long long)command.interrupt.job,
+                        (unsigned long long)command.interrupt.generation, command.interrupt.reason);
+        }
+        daemon_propose(daemon, &command);
+    }
+}
+
+static void finish_stop(struct daemon *daemon);
+
+/* SIGTERM: the job that this node works on is asked to stop with a publication; when that is done,
+ * when there is nothing to wait for, or when the time is over, everything closes. */
+static void stop_turn(struct daemon *daemon)
+{
+    uint64_t now = clock_now_ms();
+    const struct state_job *job = state_active_job(&daemon->state);
+    bool mine = job != NULL && state_rank(job, daemon->node_id) >= 0 && run_active(daemon);
+    bool wait = (mine || publish_busy(daemon)) && !daemon->hurried && !daemon->log_failed &&
+                now < daemon->stop_until_ms;
+    if (!wait) {
+        finish_stop(daemon);
+        return;
+    }
+    if (mine && !job->stopping && now - daemon->stop_proposed_ms >= 500) {
+        daemon->stop_proposed_ms = now;
+        struct command command = {.kind = COMMAND_STOP};
+        command.stop.job = job->id;
+        command.stop.turn = job->turn;
+        command.stop.how = STOP_CAPTURE;
+        command.stop.node = daemon->node_id;
+        command.stop.incarnation = daemon->incarnation;
+        (void)snprintf(command.stop.reason, sizeof(command.stop.reason), "node %s is stopping",
+                       daemon->name);
+        daemon_propose(daemon, &command);
+    }
+}
+
+static void daemon_turn(struct daemon *daemon)
+{
+    if (!daemon->opened) {
+        return;
+    }
+    if (!daemon->log_failed) {
+        own_entry_turn(daemon);
+        run_turn(daemon);
+        publish_turn(daemon);
+        coordinator_turn(daemon);
+        verbs_turn(daemon);
+    }
+    members_heartbeat(daemon, false);
+    if (daemon->stopping) {
+        stop_turn(daemon);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    daemon_turn(OWNER_OF(timer, struct daemon, tick));
+}
+
+static void on_soon(uv_timer_t *timer)
+{
+    daemon_turn(OWNER_OF(timer, struct daemon, soon));
+}
+
+void daemon_soon(struct daemon *daemon)
+{
+    if (daemon->opened && !uv_is_closing((uv_handle_t *)&daemon->soon)) {
+        ASSERT(uv_timer_start(&daemon->soon, on_soon, 0, 0) == 0);
+    }
+}
+
+/* ---- up ---- */
+
+static int open_control(struct daemon *daemon, struct err *err)
+{
+    struct control_settings settings;
+    control_settings_default(&settings);
+    settings.self = daemon->node_id;
+    settings.folder = "log";
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        if (daemon->members[i].role == DAEMON_SPARE) {
+            continue;
+        }
+        if (settings.voters_count == CONTROL_VOTERS_MAX) {
+            return err_set(err, ERR_CONFIG,
+                           "peers: more than %d nodes with a vote; give the others 'role: spare'",
+                           CONTROL_VOTERS_MAX);
+        }
+        settings.voters[settings.voters_count++] = daemon->members[i].id;
+    }
+    struct control_fsm fsm = {daemon, on_apply, on_snapshot_write, on_snapshot_load};
+    struct control_uv_callbacks callbacks = {daemon, on_control_send, on_control_applied,
+                                             on_control_failed};
+    bool fresh = false;
+    if (control_uv_open(daemon->loop, &settings, &fsm, &callbacks, daemon->fs, &daemon->control_uv,
+                        &fresh, err) != 0) {
+        return err_prefix(err, "%s: ", daemon->state_dir);
+    }
+    daemon->control = control_uv_control(daemon->control_uv);
+    log_info("control.open", "node=%s term=%llu fresh=%s", daemon->name,
+             (unsigned long long)control_term(daemon->control), fresh ? "yes" : "no");
+    return 0;
+}
+
+static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
+{
+    struct mesh_peer peers[STATE_NODES_MAX];
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        peers[i] = (struct mesh_peer){daemon->members[i].id, daemon->members[i].name,
+                                      daemon->members[i].address};
+    }
+    struct mesh_settings settings = {
+        .cluster = daemon->cluster,
+        .name = daemon->name,
+        .node_id = daemon->node_id,
+        .incarnation = daemon->incarnation,
+        .listen = listen,
+        .peers = peers,
+        .peers_count = daemon->members_count,
+        .context = daemon,
+        .on_up = on_up,
+        .on_down = on_down,
+        .on_message = on_message,
+        .on_bulk = on_bulk,
+        .on_ctl = on_ctl,
+    };
+    return mesh_open(&settings, daemon->loop, &daemon->mesh, err);
+}
+
+static void copy_settings(struct daemon *daemon, const struct daemon_settings *settings)
+{
+    (void)snprintf(daemon->cluster, sizeof(daemon->cluster), "%s", settings->cluster);
+    (void)snprintf(daemon->name, sizeof(daemon->name), "%s", settings->name);
+    (void)snprintf(daemon->advertise, sizeof(daemon->advertise), "%s", settings->advertise);
+    (void)snprintf(daemon->state_dir, sizeof(daemon->state_dir), "%s", settings->state_dir);
+    (void)snprintf(daemon->device, sizeof(daemon->device), "%s", settings->device);
+    daemon->threads = settings->threads;
+    daemon->device_share = settings->device_share;
+    daemon->memory_bytes = settings->memory_bytes;
+    daemon->node_id = settings->node_id;
+    daemon->streams = settings->streams == 0 ? 4 : settings->streams;
+    daemon->incarnation = settings->incarnation;
+}
+
+static void free_daemon(struct daemon *daemon)
+{
+    publish_free(daemon);
+    history_free(daemon);
+    state_done(&daemon->state);
+    fs_posix_close(daemon->fs);
+    free(daemon);
+}
+
+/* ---- down ---- */
+
+static void maybe_gone(struct daemon *daemon)
+{
+    if (daemon->handles_open > 0 || daemon->works > 0 || daemon->run != NULL ||
+        daemon->closing != NULL) {
+        return;
+    }
+    void (*on_stopped)(void *) = daemon->hooks.on_stopped;
+    void *context = daemon->hooks.context;
+    bool tell = daemon->opened;
+    free_daemon(daemon);
+    if (tell) {
+        on_stopped(context);
+    }
+}
+
+static void on_part_closed(struct daemon *daemon)
+{
+    ASSERT(daemon->handles_open > 0);
+    daemon->handles_open--;
+    maybe_gone(daemon);
+}
+
+static void on_mesh_closed(void *context)
+{
+    struct daemon *daemon = context;
+    daemon->mesh = NULL;
+    on_part_closed(daemon);
+}
+
+static void on_control_closed(void *context)
+{
+    struct daemon *daemon = context;
+    daemon->control_uv = NULL;
+    daemon->control = NULL;
+    on_part_closed(daemon);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    on_part_closed(handle->data); /* One callback for both timers. */
+}
+
+static void close_parts(struct daemon *daemon)
+{
+    if (daemon->mesh != NULL) {
+        mesh_close(daemon->mesh, on_mesh_closed, daemon);
+    }
+    if (daemon->control_uv != NULL) {
+        control_uv_close(daemon->control_uv, on_control_closed, daemon);
+    }
+    uv_close((uv_handle_t *)&daemon->tick, on_timer_closed);
+    uv_close((uv_handle_t *)&daemon->soon, on_timer_closed);
+}
+
+static void finish_stop(struct daemon *daemon)
+{
+    if (uv_is_closing((uv_handle_t *)&daemon->tick)) {
+        return;
+    }
+    verbs_cancel(daemon);
+    members_heartbeat(daemon, true);
+    run_stop(daemon); /* closes on its own; daemon_run_gone() comes */
+    close_parts(daemon);
+}
+
+void daemon_run_gone(struct daemon *daemon, struct run *run)
+{
+    if (daemon->run == run) {
+        daemon->run = NULL;
+    }
+    if (daemon->closing == run) {
+        daemon->closing = NULL;
+    }
+    if (daemon->handles_open == 0) {
+        maybe_gone(daemon);
+    } else {
+        daemon_soon(daemon);
+    }
+}
+
+void daemon_work_begun(struct daemon *daemon)
+{
+    daemon->works++;
+}
+
+void daemon_work_ended(struct daemon *daemon)
+{
+    ASSERT(daemon->works > 0);
+    daemon->works--;
+    if (daemon->handles_open == 0) {
+        maybe_gone(daemon);
+    } else {
+        daemon_soon(daemon);
+    }
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+    if (daemon->stopping) {
+        daemon->hurried = true;
+    } else {
+        daemon->stopping = true;
+        daemon->stop_until_ms = clock_now_ms() + DAEMON_STOP_MS;
+        log_notice("daemon.stop", "node=%s job=%llu", daemon->name,
+                   (unsigned long long)members_self(daemon)->progress.job);
+    }
+    daemon_soon(daemon);
+}
+
+int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
+                const struct daemon_hooks *hooks, struct daemon **ret_daemon, struct err *err)
+{
+    struct daemon *daemon = calloc(1, sizeof(*daemon));
+    if (daemon == NULL) {
+        return err_set(err, ERR_NOMEM, "no memory for the daemon");
+    }
+    daemon->loop = loop;
+    daemon->hooks = *hooks;
+    state_init(&daemon->state);
+    copy_settings(daemon, settings);
+    tell_init(daemon);
+    if (members_init(daemon, settings, err) != 0 ||
+        fs_posix_open(daemon->state_dir, &daemon->fs, err) != 0) {
+        free_daemon(daemon);
+        return err->code;
+    }
+    ASSERT(uv_timer_init(loop, &daemon->tick) == 0);
+    ASSERT(uv_timer_init(loop, &daemon->soon) == 0);
+    daemon->tick.data = daemon;
+    daemon->soon.data = daemon;
+    daemon->handles_open = 4; /* both timers, the mesh, control */
+    if (open_control(daemon, err) != 0 || open_mesh(daemon, settings->listen, err) != 0) {
+        int code = err->code;
+        daemon->handles_open = 2U + (daemon->control_uv != NULL ? 1U : 0U);
+        close_parts(daemon); /* The loop frees it; on_stopped is not called. */
+        return code;
+    }
+    daemon->opened = true;
+    ASSERT(uv_timer_start(&daemon->tick, on_tick, DAEMON_TICK_MS, DAEMON_TICK_MS) == 0);
+    *ret_daemon = daemon;
+    return 0;
+}
+
+const struct facts *daemon_facts(struct daemon *daemon)
+{
+    return &daemon->facts;
+}
+
+void daemon_set_selftest(struct daemon *daemon, const struct err *err_or_null)
+{
+    daemon->selftest_done = true;
+    daemon->selftest = err_or_null != NULL ? *err_or_null : (struct err){0};
+    daemon_soon(daemon);
+}

@@ -1,0 +1,230 @@
+/* Who is there: heartbeats that carry progress, and the view that the coordinator decides on. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include <peer.pb-c.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/core.h"
+#include "gpu/gpu.h"
+#include "proto/message.h"
+
+int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err)
+{
+    if (settings->peers_count == 0 || settings->peers_count > STATE_NODES_MAX) {
+        return err_set(err, ERR_CONFIG, "peers: %zu nodes; 1 to %d are possible",
+                       settings->peers_count, STATE_NODES_MAX);
+    }
+    for (size_t i = 0; i < settings->peers_count; i++) {
+        const struct daemon_peer *peer = &settings->peers[i];
+        struct member *member = &daemon->members[i];
+        ASSERT(peer->id == i + 1);
+        member->id = peer->id;
+        member->role = peer->role;
+        member->self = peer->id == daemon->node_id;
+        (void)snprintf(member->name, sizeof(member->name), "%s", peer->name);
+        (void)snprintf(member->address, sizeof(member->address), "%s", peer->address);
+        if (!member->self) {
+            (void)snprintf(member->reason, sizeof(member->reason), "not yet connected");
+        }
+    }
+    daemon->members_count = (uint32_t)settings->peers_count;
+    struct member *self = members_self(daemon);
+    self->incarnation = daemon->incarnation;
+    self->heard = true;
+    (void)snprintf(self->progress.version, sizeof(self->progress.version), "%s", DAEMON_VERSION);
+    self->progress.threads = daemon->threads;
+    return 0;
+}
+
+struct member *members_find(struct daemon *daemon, uint32_t id)
+{
+    ASSERT(id >= 1);
+    ASSERT(id <= daemon->members_count);
+    return &daemon->members[id - 1];
+}
+
+struct member *members_self(struct daemon *daemon)
+{
+    return members_find(daemon, daemon->node_id);
+}
+
+void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
+{
+    struct member *member = members_find(daemon, id);
+    member->incarnation = incarnation;
+    member->heard = true;
+    member->heard_ms = clock_now_ms();
+    member->reason[0] = '\0';
+    memset(&member->progress, 0, sizeof(member->progress));
+    daemon_event(daemon, "node %s is connected", member->name);
+    members_heartbeat(daemon, true);
+    daemon_soon(daemon);
+}
+
+void members_on_down(struct daemon *daemon, uint32_t id, const char *reason)
+{
+    struct member *member = members_find(daemon, id);
+    const struct progress *progress = &member->progress;
+    if (progress->job != 0) {
+        (void)snprintf(member->reason, sizeof(member->reason),
+                       "%s; last heard in job %llu, step %llu, phase %s, %llu bytes sent", reason,
+                       (unsigned long long)progress->job, (unsigned long long)progress->step,
+                       progress->phase, (unsigned long long)progress->sent_bytes);
+    } else {
+        (void)snprintf(member->reason, sizeof(member->reason), "%s", reason);
+    }
+    daemon_event(daemon, "node %s is gone: %s", member->name, member->reason);
+    daemon_soon(daemon);
+}
+
+static void take_text(char *text, size_t capacity, const char *value)
+{
+    (void)snprintf(text, capacity, "%s", value != NULL ? value : "");
+}
+
+void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *bytes, size_t size)
+{
+    struct err err = {0};
+    ProtobufCMessage *message = NULL;
+    if (message_unpack(&peer__progress__descriptor, bytes, size, &message, &err) != 0) {
+        log_warning("mesh.progress", "from=%u error=\"%s\" next=\"dropped\"", id, err.text);
+        return;
+    }
+    const Peer__Progress *said = (const Peer__Progress *)message;
+    struct member *member = members_find(daemon, id);
+    struct progress *progress = &member->progress;
+    struct coordinator_report before = progress->captured;
+    member->heard = true;
+    member->heard_ms = clock_now_ms();
+    member->incarnation = said->incarnation;
+    progress->job = said->job;
+    progress->generation = said->generation;
+    progress->step = said->step;
+    progress->has_loss = said->has_loss;
+    progress->loss = said->loss;
+    progress->first_loss = said->first_loss;
+    progress->rows = said->rows;
+    progress->elapsed_ns = said->elapsed_ns;
+    progress->compute_ns = said->compute_ns;
+    progress->exchange_ns = said->exchange_ns;
+    progress->publication_ns = said->publication_ns;
+    progress->sent_bytes = said->sent_bytes;
+    progress->received_bytes = said->received_bytes;
+    progress->storage_free_bytes = said->storage_free_bytes;
+    progress->threads = said->threads;
+    take_text(progress->phase, sizeof(progress->phase), said->phase);
+    take_text(progress->trouble, sizeof(progress->trouble), said->trouble);
+    take_text(progress->version, sizeof(progress->version), said->version);
+    take_text(progress->backend, sizeof(progress->backend), said->backend);
+    progress->captured = (struct coordinator_report){said->captured_job, said->captured_generation,
+                                                     said->captured_step, said->captured_ends};
+    if (memcmp(&before, &progress->captured, sizeof(before)) != 0) {
+        daemon_soon(daemon);
+    }
+    message_free(message);
+}
+
+static void measure_self(struct daemon *daemon)
+{
+    struct member *self = members_self(daemon);
+    struct statvfs status;
+    self->progress.storage_free_bytes = UINT64_MAX;
+    if (statvfs(daemon->state_dir, &status) == 0) {
+        self->progress.storage_free_bytes = (uint64_t)status.f_bavail * (uint64_t)status.f_frsize;
+    }
+    publish_report(daemon, &self->progress.captured);
+    take_text(self->progress.backend, sizeof(self->progress.backend), daemon->backend);
+}
+
+void members_heartbeat(struct daemon *daemon, bool now)
+{
+    uint64_t now_ms = clock_now_ms();
+    struct member *self = members_self(daemon);
+    self->heard_ms = now_ms;
+    if (daemon->mesh == NULL || (!now && now_ms - daemon->heartbeat_ms < DAEMON_HEARTBEAT_MS)) {
+        return;
+    }
+    daemon->heartbeat_ms = now_ms;
+    measure_self(daemon);
+    struct progress *progress = &self->progress;
+    Peer__Progress said = PEER__PROGRESS__INIT;
+    said.node_id = daemon->node_id;
+    said.incarnation = daemon->incarnation;
+    said.job = progress->job;
+    said.generation = progress->generation;
+    said.step = progress->step;
+    said.phase = progress->phase;
+    said.has_loss = progress->has_loss;
+    said.loss = progress->loss;
+    said.first_loss = progress->first_loss;
+    said.rows = progress->rows;
+    said.elapsed_ns = progress->elapsed_ns;
+    said.compute_ns = progress->compute_ns;
+    said.exchange_ns = progress->exchange_ns;
+    said.publication_ns = progress->publication_ns;
+    said.sent_bytes = progress->sent_bytes;
+    said.received_bytes = progress->received_bytes;
+    said.captured_job = progress->captured.job;
+    said.captured_generation = progress->captured.generation;
+    said.captured_step = progress->captured.step;
+    said.captured_ends = progress->captured.ends;
+    said.storage_free_bytes = progress->storage_free_bytes;
+    said.trouble = progress->trouble;
+    said.version = progress->version;
+    said.threads = progress->threads;
+    said.backend = progress->backend;
+    size_t size = peer__progress__get_packed_size(&said);
+    uint8_t *bytes = malloc(size > 0 ? size : 1);
+    ASSERT(bytes != NULL);
+    (void)peer__progress__pack(&said, bytes);
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        struct err err = {0};
+        if (!daemon->members[i].self && mesh_is_up(daemon->mesh, daemon->members[i].id)) {
+            (void)mesh_send(daemon->mesh, daemon->members[i].id, FRAME_PROGRESS, bytes, size,
+                            &err); /* The next one says it again. */
+        }
+    }
+    free(bytes);
+}
+
+void members_view(struct daemon *daemon, struct coordinator_view *ret_view)
+{
+    memset(ret_view, 0, sizeof(*ret_view));
+    ret_view->now_ms = clock_now_ms();
+    ret_view->wall_ms = daemon_wall_ms();
+    ret_view->leading = daemon->control != NULL && control_is_leader(daemon->control) &&
+                        control_caught_up(daemon->control);
+    ret_view->nodes_count = daemon->members_count;
+    publish_report(daemon, &members_self(daemon)->progress.captured);
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct member *member = &daemon->members[i];
+        struct coordinator_node *node = &ret_view->nodes[i];
+        node->id = member->id;
+        node->role = (uint8_t)member->role;
+        node->name = member->name;
+        node->heard = member->heard;
+        node->heard_ms = member->self ? ret_view->now_ms : member->heard_ms;
+        node->incarnation = member->incarnation;
+        node->captured = member->progress.captured;
+    }
+}
+
+enum facts_node_state members_state(const struct daemon *daemon, const struct member *member)
+{
+    if (member->self) {
+        return FACTS_ALIVE;
+    }
+    uint64_t now = clock_now_ms();
+    if (!member->heard || now - member->heard_ms > COORDINATOR_SUSPECT_MS) {
+        return FACTS_DOWN;
+    }
+    return daemon->mesh != NULL && mesh_is_up(daemon->mesh, member->id) &&
+                   now - member->heard_ms < 1000
+               ? FACTS_ALIVE
+               : FACTS_SUSPECT;
+}

@@ -1,0 +1,138 @@
+/* The data of a job on this node: imported once into the cache, by the digest of source and
+ * settings, then opened. Compute thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "daemon/run.h"
+
+static bool is_number(const char *text)
+{
+    return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+}
+
+int run_data_settings(const struct job_data *data, struct data_settings *ret_settings,
+                      struct err *err)
+{
+    struct data_settings settings = DATA_SETTINGS_DEFAULT;
+    settings.paths = (const char *const *)data->path.items;
+    settings.paths_count = data->path.count;
+    settings.format = (enum data_format)data->format;
+    settings.header = data->header;
+    settings.separator = data->separator != NULL ? data->separator[0] : ',';
+    settings.decimal = data->decimal != NULL ? data->decimal[0] : '.';
+    const char *target = data->target != NULL ? data->target : "last";
+    if (strcmp(target, "last") == 0) {
+        settings.target = DATA_TARGET_LAST;
+    } else if (strcmp(target, "first") == 0) {
+        settings.target = DATA_TARGET_FIRST;
+    } else if (is_number(target)) {
+        settings.target = DATA_TARGET_COLUMN;
+        errno = 0;
+        settings.target_column = strtoull(target, NULL, 10);
+        if (errno != 0 || settings.target_column == 0) {
+            return err_set(err, ERR_JOB, "data.target: columns are numbered from 1, got '%s'",
+                           target);
+        }
+    } else {
+        settings.target = DATA_TARGET_NAME;
+        settings.target_name = target;
+    }
+    settings.drop = (const char *const *)data->drop.items;
+    settings.drop_count = data->drop.count;
+    settings.missing = (enum data_missing)data->missing;
+    settings.missing_values = (const char *const *)data->missing_values.items;
+    settings.missing_values_count = data->missing_values.count;
+    settings.storage = (enum data_storage)data->storage;
+    settings.features = data->features;
+    *ret_settings = settings;
+    return 0;
+}
+
+void run_data_view(const struct run *run, struct dataset_view *ret_view)
+{
+    *ret_view = (struct dataset_view){
+        .test = run->spec.data.test,
+        .shuffle = run->spec.data.shuffle_given,
+        .shuffle_seed = run->spec.data.shuffle,
+        .standardize = run->spec.data.standardize,
+        .memory_max = run->daemon->memory_bytes,
+    };
+}
+
+static bool on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct run *run = context;
+    (void)phase;
+    (void)done_bytes;
+    (void)total_bytes;
+    atomic_fetch_add(&run->ticks, 1);
+    return !atomic_load(&run->cancel);
+}
+
+/* Another daemon of this machine or an earlier run may have imported it meanwhile: then its folder
+ * is there, whole, and serves. */
+static int import_into(struct run *run, const struct data_settings *settings, const char *folder,
+                       const struct data_progress *progress, struct err *err)
+{
+    struct stat status;
+    if (stat(folder, &status) == 0) {
+        return 0;
+    }
+    struct data_report report = {0};
+    struct data_faults *faults = calloc(1, sizeof(*faults));
+    if (faults == NULL) {
+        return err_set(err, ERR_NOMEM, "no memory for an import");
+    }
+    int code = data_import(settings, folder, progress, &report, faults, err);
+    for (size_t i = 0; code == ERR_DATA && i < faults->count; i++) {
+        log_error("data.fault", "run=%s fault=\"%s\"", run->name, faults->list[i].text);
+    }
+    if (code == ERR_DATA && faults->count > 1) {
+        (void)snprintf(err->text, sizeof(err->text),
+                       "%s (and %zu more places; 'coppeliusctl logs' has them)",
+                       faults->list[0].text, faults->count - 1);
+    }
+    free(faults);
+    if (code == ERR_USAGE && stat(folder, &status) == 0) {
+        return 0;
+    }
+    if (code == 0) {
+        log_info("data.import",
+                 "run=%s rows=%llu dropped=%llu features=%llu nonzeros=%llu storage=%s", run->name,
+                 (unsigned long long)report.rows, (unsigned long long)report.rows_dropped,
+                 (unsigned long long)report.features, (unsigned long long)report.nonzeros,
+                 report.sparse ? "sparse" : "dense");
+    }
+    return code;
+}
+
+int run_data_open(struct run *run, struct dataset **ret_dataset, struct err *err)
+{
+    struct data_progress progress = {on_progress, run};
+    const struct job_data *data = &run->spec.data;
+    if (data->format == JOB_NATIVE) {
+        return dataset_open(data->path.items[0], ret_dataset, err);
+    }
+    struct data_settings settings;
+    uint8_t key[SHA256_SIZE];
+    char hex[SHA256_HEX_SIZE];
+    char folder[DAEMON_PATH_SIZE + SHA256_HEX_SIZE];
+    if (run_data_settings(data, &settings, err) != 0 ||
+        data_cache_key(&settings, &progress, key, err) != 0) {
+        return err->code;
+    }
+    sha256_hex(key, hex);
+    if (mkdir(run->cache_dir, 0750) != 0 && errno != EEXIST) {
+        return err_set(err, ERR_DISK, "create folder '%s': %s", run->cache_dir, err_errno(errno));
+    }
+    (void)snprintf(folder, sizeof(folder), "%s/%s", run->cache_dir, hex);
+    if (import_into(run, &settings, folder, &progress, err) != 0) {
+        return err->code;
+    }
+    return dataset_open(folder, ret_dataset, err);
+}

@@ -1,0 +1,512 @@
+/* Fills facts.h out of what the daemon knows. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "daemon/core.h"
+#include "daemon/run.h"
+
+static void hex_of(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
+{
+    static const uint8_t none[SHA256_SIZE];
+    text[0] = '\0';
+    if (memcmp(digest, none, SHA256_SIZE) != 0) {
+        sha256_hex(digest, text);
+    }
+}
+
+static void hex16(const uint8_t bytes[16], char text[33])
+{
+    for (size_t i = 0; i < 16; i++) {
+        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+}
+
+static void tell_cluster(void *context, struct facts_cluster *ret)
+{
+    struct daemon *daemon = context;
+    memset(ret, 0, sizeof(*ret));
+    struct control_stats stats;
+    struct control_uv_stats disk;
+    uint32_t leader = control_leader(daemon->control);
+    control_stats(daemon->control, &stats);
+    control_uv_stats(daemon->control_uv, &disk);
+    (void)snprintf(ret->cluster, sizeof(ret->cluster), "%s", daemon->cluster);
+    (void)snprintf(ret->node, sizeof(ret->node), "%s", daemon->name);
+    (void)snprintf(ret->leader, sizeof(ret->leader), "%s",
+                   leader != 0 ? members_find(daemon, leader)->name : "");
+    ret->node_id = daemon->node_id;
+    ret->leader_id = leader;
+    ret->role = control_is_leader(daemon->control) ? FACTS_LEADER
+                : leader != 0                      ? FACTS_FOLLOWER
+                                                   : FACTS_CANDIDATE;
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        if (daemon->members[i].role != DAEMON_SPARE) {
+            ret->voters++;
+            ret->voters_alive += members_state(daemon, &daemon->members[i]) == FACTS_ALIVE;
+        }
+    }
+    ret->incarnation = daemon->incarnation;
+    ret->term = stats.term;
+    ret->last_index = stats.last_index;
+    ret->commit_index = stats.commit_index;
+    ret->applied_index = stats.applied_index;
+    ret->leader_changes = stats.leader_changes;
+    ret->proposals_committed = stats.proposals - stats.proposals_refused;
+    ret->proposals_dropped = stats.proposals_refused;
+    ret->wal_fsync = daemon->wal_fsync;
+    ret->commit = (struct histogram)HISTOGRAM_LATENCY;
+    if (leader == 0) {
+        (void)snprintf(ret->reason, sizeof(ret->reason),
+                       "no leader: %u of %u voters are alive here, %u are needed",
+                       ret->voters_alive, ret->voters, ret->voters / 2 + 1);
+    }
+    ret->events_count = daemon->events_count;
+    memcpy(ret->events, daemon->events, sizeof(ret->events));
+}
+
+static void tell_member(struct daemon *daemon, const struct member *member, struct facts_node *ret)
+{
+    static const char *const roles[] = {"", "trainer", "arbiter", "spare"};
+    const struct state_node *entry = state_node(&daemon->state, member->id);
+    const struct progress *progress = &member->progress;
+    memset(ret, 0, sizeof(*ret));
+    ret->id = member->id;
+    ret->self = member->self;
+    ret->connected = member->self || mesh_is_up(daemon->mesh, member->id);
+    ret->known = entry != NULL;
+    ret->state = members_state(daemon, member);
+    (void)snprintf(ret->name, sizeof(ret->name), "%s", member->name);
+    (void)snprintf(ret->address, sizeof(ret->address), "%s", member->address);
+    (void)snprintf(ret->role, sizeof(ret->role), "%s", roles[member->role]);
+    (void)snprintf(ret->version, sizeof(ret->version), "%s", progress->version);
+    (void)snprintf(ret->backend, sizeof(ret->backend), "%s", progress->backend);
+    (void)snprintf(ret->phase, sizeof(ret->phase), "%s", progress->phase);
+    (void)snprintf(ret->reason, sizeof(ret->reason), "%s", member->reason);
+    ret->threads = progress->threads;
+    if (entry != NULL) {
+        (void)snprintf(ret->device, sizeof(ret->device), "%s", entry->device);
+        hex16(entry->binding, ret->binding);
+    }
+    ret->incarnation = member->incarnation;
+    ret->heard_ms_ago = member->self    ? 0
+                        : member->heard ? clock_now_ms() - member->heard_ms
+                                        : UINT64_MAX;
+    ret->round_trip_s = member->self ? 0.0 : -1.0;
+    ret->job = progress->job;
+    ret->step = progress->step;
+    ret->match_index = UINT64_MAX;
+    ret->storage_free_bytes = member->heard ? progress->storage_free_bytes : UINT64_MAX;
+}
+
+static size_t tell_nodes(void *context, struct facts_node *ret_nodes, size_t nodes_max)
+{
+    struct daemon *daemon = context;
+    size_t count = daemon->members_count < nodes_max ? daemon->members_count : nodes_max;
+    size_t link = 0;
+    for (size_t i = 0; i < count; i++) {
+        tell_member(daemon, &daemon->members[i], &ret_nodes[i]);
+        if (daemon->members[i].self) {
+            continue;
+        }
+        struct mesh_peer_stats stats;
+        mesh_peer_stats(daemon->mesh, link++, &stats);
+        ASSERT(stats.node_id == daemon->members[i].id);
+        if (stats.round_trip_us != 0) {
+            ret_nodes[i].round_trip_s = (double)stats.round_trip_us * 1e-6;
+        }
+        ret_nodes[i].traffic.control[0] = stats.bytes_out;
+        ret_nodes[i].traffic.control[1] = stats.bytes_in;
+    }
+    return count;
+}
+
+static size_t tell_job_ids(void *context, uint64_t *ret_ids, size_t ids_max)
+{
+    struct daemon *daemon = context;
+    size_t count = daemon->state.jobs_count < ids_max ? daemon->state.jobs_count : ids_max;
+    for (size_t i = 0; i < count; i++) {
+        ret_ids[i] = daemon->state.jobs[i]->id;
+    }
+    return count;
+}
+
+/* The participant that is furthest in this generation: any one's loss is everyone's. */
+static const struct progress *job_progress(struct daemon *daemon, const struct state_job *job)
+{
+    const struct progress *best = NULL;
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct progress *progress = &daemon->members[i].progress;
+        if (progress->job == job->id && progress->generation == job->generation &&
+            (best == NULL || progress->step > best->step)) {
+            best = progress;
+        }
+    }
+    return best;
+}
+
+static void tell_spec(const struct state_job *job, struct facts_job *ret)
+{
+    struct faults faults = FAULTS_NONE;
+    struct job spec;
+    if (job_parse(job->text, job->text_size, "job", NULL, NULL, 0, &spec, &faults) != 0) {
+        faults_done(&faults);
+        return;
+    }
+    (void)snprintf(ret->kind, sizeof(ret->kind), "%s", job_kind_name(&spec));
+    ret->batch = spec.optimizer.batch != 0 ? spec.optimizer.batch : job->rows;
+    ret->checkpoint_every = spec.checkpoint.every;
+    ret->checkpoint_keep = (uint32_t)spec.checkpoint.keep;
+    ret->checkpoint_replicas = (uint32_t)spec.checkpoint.replicas;
+    struct buf notes = BUF_NONE;
+    (void)job_notes(&spec, &notes);
+    buf_put_u8(&notes, 0);
+    char *rest = NULL;
+    for (char *line = strtok_r((char *)notes.bytes, "\n", &rest);
+         line != NULL && ret->notes_count < FACTS_NOTES_MAX; line = strtok_r(NULL, "\n", &rest)) {
+        (void)snprintf(ret->notes[ret->notes_count++], FACTS_TEXT_SIZE, "%s", line);
+    }
+    if (ret->coordinates == 0 && job->partitioned) {
+        ret->coordinates = job->features + (spec.model.intercept ? 1 : 0);
+    }
+    buf_done(&notes);
+    job_done(&spec);
+}
+
+static void tell_parts(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
+{
+    const struct run *run = daemon->run;
+    for (uint32_t r = 0; r < job->ranges_count && r < FACTS_NODES_MAX; r++) {
+        struct facts_part *part = &ret->parts[ret->parts_count++];
+        const struct member *member = members_find(daemon, job->participants[r].node);
+        part->node_id = member->id;
+        (void)snprintf(part->node, sizeof(part->node), "%s", member->name);
+        part->first = job->bounds[r];
+        part->end = job->bounds[r + 1];
+        part->weight = (part->end - part->first) * job->rows * sizeof(float);
+        if (run != NULL && run->job == job->id && run->has_prepared) {
+            part->weight = run->prepared.weights[r];
+        }
+        if (state_job_active(job)) {
+            part->step = member->progress.step;
+            (void)snprintf(part->state, sizeof(part->state), "%s",
+                           members_state(daemon, member) == FACTS_DOWN ? "down"
+                                                                       : member->progress.phase);
+        } else {
+            part->step = ret->step;
+        }
+    }
+}
+
+static void tell_progress(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
+{
+    const struct history *history = history_find(daemon, job->id);
+    const struct progress *progress = job_progress(daemon, job);
+    const struct state_epoch *newest = state_newest_epoch(job);
+    if (newest != NULL) {
+        ret->step = newest->step;
+        ret->loss = command_double_of(newest->loss_bits);
+        ret->has_loss = true;
+    }
+    if (history != NULL) {
+        ret->first_loss = history->first_loss;
+        ret->rows_per_second = history_rows_per_s(history);
+        ret->progress_ms = history->progress_wall_ms;
+        ret->steps_done = history->steps_done;
+        ret->rows_done = history->rows_done;
+        memcpy(ret->phases, history->phases, sizeof(ret->phases));
+    }
+    if (progress != NULL && progress->has_loss && progress->step >= ret->step) {
+        ret->step = progress->step;
+        ret->loss = progress->loss;
+        ret->has_loss = true;
+        ret->elapsed_ns = progress->elapsed_ns;
+        ret->compute_ns = progress->compute_ns;
+        ret->exchange_ns = progress->exchange_ns;
+        ret->publication_ns = progress->publication_ns;
+        if (ret->first_loss == 0.0) { /* Seen from the first step of this generation on. */
+            ret->first_loss = progress->first_loss;
+        }
+        if (ret->rows_per_second == 0.0 && progress->elapsed_ns > 0) {
+            ret->rows_per_second = (double)progress->rows * 1e9 / (double)progress->elapsed_ns;
+        }
+    }
+    ret->eta_s = -1.0;
+    if (progress != NULL && progress->elapsed_ns > 0 && progress->rows > 0 && ret->batch > 0 &&
+        ret->steps > ret->step) {
+        double step_s =
+            (double)progress->elapsed_ns * 1e-9 * (double)ret->batch / (double)progress->rows;
+        ret->eta_s = step_s * (double)(ret->steps - ret->step);
+    }
+    const struct run *run = daemon->run;
+    if (run != NULL && run->job == job->id) {
+        (void)snprintf(ret->phase, sizeof(ret->phase), "%s", members_self(daemon)->progress.phase);
+        (void)snprintf(ret->backend, sizeof(ret->backend), "%s", daemon->backend);
+        if (run->has_prepared) {
+            ret->test_rows = run->prepared.test_rows;
+            ret->nonzeros = run->prepared.sparse ? run->prepared.nonzeros : 0;
+            (void)snprintf(ret->storage, sizeof(ret->storage), "%s",
+                           run->prepared.sparse ? "sparse" : "dense");
+        }
+    }
+}
+
+static void tell_checkpoint(struct daemon *daemon, const struct state_job *job,
+                            struct facts_job *ret)
+{
+    uint64_t current = publish_current(daemon, job->id);
+    const struct state_epoch *epoch = current != 0 ? state_epoch(job, current) : NULL;
+    if (epoch == NULL) {
+        return;
+    }
+    char folder[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    checkpoint_job_folder(job, folder);
+    checkpoint_epoch_folder(folder, current, path);
+    ret->has_epoch = true;
+    ret->epoch = current;
+    ret->epoch_step = epoch->step;
+    ret->epoch_ms = (int64_t)epoch->decided_ms;
+    (void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s/%s", daemon->state_dir, path);
+    hex_of(epoch->parameter_sha256, ret->parameter_sha256);
+    hex_of(epoch->accumulator_sha256, ret->accumulator_sha256);
+}
+
+static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
+{
+    struct daemon *daemon = context;
+    const struct state_job *job = state_job(&daemon->state, id);
+    if (job == NULL) {
+        return false;
+    }
+    memset(ret, 0, sizeof(*ret));
+    ret->id = id;
+    const uint8_t *u = job->uuid;
+    (void)snprintf(ret->uuid, sizeof(ret->uuid),
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
+                   u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+                   u[14], u[15]);
+    (void)snprintf(ret->name, sizeof(ret->name), "%s", job->name);
+    (void)snprintf(ret->state, sizeof(ret->state), "%s", state_job_label(job->state));
+    (void)snprintf(ret->reason, sizeof(ret->reason), "%s", job->reason);
+    (void)snprintf(ret->policy, sizeof(ret->policy), "%s", job->policy);
+    ret->ended = state_job_ended(job);
+    if (!state_job_active(job) && !ret->ended && job->reason[0] == '\0') {
+        struct coordinator_view view;
+        members_view(daemon, &view);
+        coordinator_wait_text(&daemon->state, &view, job, ret->reason, sizeof(ret->reason));
+    }
+    hex_of(job->identity, ret->identity);
+    hex_of(job->dataset, ret->dataset);
+    ret->nodes = job->participants_count;
+    ret->dataset_known = job->partitioned;
+    ret->generation = job->generation;
+    ret->steps = job->steps;
+    ret->rows = job->rows;
+    ret->features = job->features;
+    ret->submitted_ms = (int64_t)job->submitted_ms;
+    ret->started_ms = (int64_t)job->started_ms;
+    ret->ended_ms = (int64_t)job->ended_ms;
+    tell_spec(job, ret);
+    tell_progress(daemon, job, ret);
+    tell_checkpoint(daemon, job, ret);
+    if (ret->ended && job->state == JOB_SUCCEEDED) {
+        ret->step = job->result.step;
+        ret->has_loss = job->result.has_loss;
+        ret->loss = command_double_of(job->result.loss_bits);
+        ret->has_objective = job->result.has_objective;
+        ret->objective = command_double_of(job->result.objective_bits);
+    }
+    tell_parts(daemon, job, ret);
+    return true;
+}
+
+static const char *tell_job_text(void *context, uint64_t id)
+{
+    struct daemon *daemon = context;
+    const struct state_job *job = state_job(&daemon->state, id);
+    return job != NULL ? job->text : NULL;
+}
+
+static size_t tell_losses(void *context, uint64_t id, uint64_t after,
+                          struct facts_point *ret_points, size_t points_max)
+{
+    const struct history *history = history_find(context, id);
+    return history != NULL ? history_get(history, after, ret_points, points_max) : 0;
+}
+
+static uint64_t tell_job_version(void *context, uint64_t id)
+{
+    struct daemon *daemon = context;
+    const struct history *history = history_find(daemon, id);
+    const struct state_job *job = state_job(&daemon->state, id);
+    const struct progress *progress = job != NULL ? job_progress(daemon, job) : NULL;
+    return daemon->state.changes * 1000003U + (history != NULL ? history->version : 0) +
+           (progress != NULL ? progress->step * 31U : 0) + publish_current(daemon, id) * 7919U;
+}
+
+static size_t tell_epoch_ids(void *context, uint64_t id, uint64_t *ret_epochs, size_t epochs_max)
+{
+    struct daemon *daemon = context;
+    const struct state_job *job = state_job(&daemon->state, id);
+    size_t count = 0;
+    if (job == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < job->epochs_count && count < epochs_max; i++) {
+        ret_epochs[count++] = job->epochs[i]->epoch;
+    }
+    if (job->open != NULL && count < epochs_max) {
+        ret_epochs[count++] = job->open->epoch;
+    }
+    return count;
+}
+
+static bool tell_epoch(void *context, uint64_t id, uint64_t number, struct facts_epoch *ret)
+{
+    struct daemon *daemon = context;
+    const struct state_job *job = state_job(&daemon->state, id);
+    const struct state_epoch *epoch = job != NULL ? state_epoch(job, number) : NULL;
+    if (epoch == NULL) {
+        return false;
+    }
+    memset(ret, 0, sizeof(*ret));
+    char folder[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    checkpoint_job_folder(job, folder);
+    checkpoint_epoch_folder(folder, number, path);
+    uint64_t current = publish_current(daemon, id);
+    ret->epoch = number;
+    ret->step = epoch->step;
+    ret->generation = epoch->generation;
+    bool committed = state_epoch_committed(epoch);
+    (void)snprintf(ret->state, sizeof(ret->state), "%s", committed ? "published" : "publishing");
+    ret->current = current == number;
+    if (committed && current >= number && state_shard(epoch, daemon->node_id) != NULL) {
+        (void)snprintf(ret->folder, sizeof(ret->folder), "%s/%s", daemon->state_dir, path);
+    }
+    ret->committed_ms = (int64_t)epoch->decided_ms;
+    hex_of(epoch->parameter_sha256, ret->parameter_sha256);
+    hex_of(epoch->accumulator_sha256, ret->accumulator_sha256);
+    (void)snprintf(ret->policy, sizeof(ret->policy), "%s", job->policy);
+    ret->has_loss = committed;
+    ret->loss = command_double_of(epoch->loss_bits);
+    if (job->result.has_objective && job->result.epoch == number) {
+        ret->has_objective = true;
+        ret->objective = command_double_of(job->result.objective_bits);
+    }
+    for (uint32_t i = 0; i < epoch->shards_count && i < FACTS_NODES_MAX; i++) {
+        const struct state_shard *shard = &epoch->shards[i];
+        struct facts_shard *told = &ret->shards[ret->shards_count++];
+        told->node_id = shard->node;
+        (void)snprintf(told->node, sizeof(told->node), "%s",
+                       state_node_name(&daemon->state, shard->node));
+        checkpoint_shard_name(i, epoch->shards_count, told->name);
+        hex_of(shard->sha256, told->sha256);
+        told->size = shard->size;
+        told->prepared = shard->prepared;
+        told->published = shard->published;
+        ret->bytes += shard->size;
+    }
+    return true;
+}
+
+static void tell_publication(void *context, struct facts_publication *ret)
+{
+    struct daemon *daemon = context;
+    *ret = daemon->publication_stats;
+}
+
+static void tell_session(void *context, struct facts_session *ret)
+{
+    struct daemon *daemon = context;
+    *ret = daemon->session;
+    (void)snprintf(ret->backend, sizeof(ret->backend), "%s", daemon->backend);
+    (void)snprintf(ret->device, sizeof(ret->device), "%s", daemon->device_text);
+    hex16(daemon->binding, ret->binding);
+    ret->threads = daemon->threads;
+    if (!ret->open) {
+        (void)snprintf(ret->state, sizeof(ret->state), "none");
+    }
+}
+
+static void put_check(struct facts_check *checks, size_t *count, size_t max, const char *name,
+                      bool ok, const char *sentence, const char *hint)
+{
+    if (*count < max) {
+        struct facts_check *check = &checks[(*count)++];
+        memset(check, 0, sizeof(*check));
+        check->ok = ok;
+        (void)snprintf(check->name, sizeof(check->name), "%s", name);
+        (void)snprintf(check->sentence, sizeof(check->sentence), "%s", sentence);
+        (void)snprintf(check->hint, sizeof(check->hint), "%s", ok ? "" : hint);
+    }
+}
+
+static size_t tell_checks(void *context, struct facts_check *ret_checks, size_t checks_max)
+{
+    struct daemon *daemon = context;
+    size_t count = 0;
+    char text[FACTS_TEXT_SIZE];
+    put_check(ret_checks, &count, checks_max, "selftest",
+              daemon->selftest_done && daemon->selftest.code == 0,
+              !daemon->selftest_done       ? "the device's self-test is under way"
+              : daemon->selftest.code != 0 ? daemon->selftest.text
+                                           : "the device gives the bits of the policy",
+              "'coppeliusctl doctor' says more about the device");
+    uint32_t leader = control_leader(daemon->control);
+    (void)snprintf(text, sizeof(text), "%s leads",
+                   leader != 0 ? members_find(daemon, leader)->name : "nobody");
+    put_check(ret_checks, &count, checks_max, "raft", leader != 0, text,
+              "a majority of the nodes with a vote must be up and reach each other");
+    bool caught_up = control_caught_up(daemon->control);
+    put_check(ret_checks, &count, checks_max, "log", caught_up && !daemon->log_failed,
+              caught_up ? "this node has all that was agreed"
+                        : "this node has not yet heard all that was agreed",
+              "it follows by itself once a leader reaches it");
+    put_check(ret_checks, &count, checks_max, "stopping", !daemon->stopping,
+              daemon->stopping ? "the daemon is stopping" : "the daemon takes jobs",
+              "ask another node");
+    return count;
+}
+
+static void tell_pulse(void *context, struct facts_pulse *ret)
+{
+    struct daemon *daemon = context;
+    const struct run *run = daemon->run;
+    /* A thread that waits for others or for the loop does not tick and is not stuck. */
+    ret->busy = run != NULL && (run->state == RUN_PREPARING || run->state == RUN_LOADING);
+    ret->ticks = run != NULL ? atomic_load(&run->ticks) : 0;
+}
+
+void tell_init(struct daemon *daemon)
+{
+    daemon->wal_fsync = (struct histogram)HISTOGRAM_LATENCY;
+    daemon->publication_stats.capture = (struct histogram)HISTOGRAM_STEP;
+    daemon->publication_stats.write = (struct histogram)HISTOGRAM_STEP;
+    daemon->publication_stats.prepare = (struct histogram)HISTOGRAM_STEP;
+    daemon->publication_stats.commit = (struct histogram)HISTOGRAM_STEP;
+    daemon->facts = (struct facts){
+        .daemon = daemon,
+        .cluster = tell_cluster,
+        .nodes = tell_nodes,
+        .job_ids = tell_job_ids,
+        .job = tell_job,
+        .job_text = tell_job_text,
+        .losses = tell_losses,
+        .job_version = tell_job_version,
+        .epoch_ids = tell_epoch_ids,
+        .epoch = tell_epoch,
+        .publication = tell_publication,
+        .session = tell_session,
+        .checks = tell_checks,
+        .pulse = tell_pulse,
+        .submit = verbs_submit,
+        .cancel = verbs_cancel_job,
+        .pause = verbs_pause,
+        .resume = verbs_resume,
+        .predict = predict_start,
+    };
+}
