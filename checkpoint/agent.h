@@ -7,8 +7,8 @@
  * of its own: the next process scans the folder and goes on.
  *
  * Order of the durable steps (each fsynced where it says so):
- *   STAGE    mkdir staging/epoch-N, fsync the folders above; write the shard, fsync it; fsync the
- *            folder. Before that nothing is voted.
+ *   STAGE    mkdir staging/epoch-N, fsync the folders above; write the shard as .part, fsync it,
+ *            rename it, fsync the folder. Before that nothing is voted.
  *   VOTE     PREPARED, proposed until seen applied or the epoch is decided
  *   PUBLISH  manifest.json and SHA256SUMS into staging, fsynced, fsync the folder; rename the
  * folder to epoch-N, fsync both parents; CURRENT.new, fsync, rename, fsync: published here REPORT
@@ -58,6 +58,7 @@ struct agent {
     uint64_t staged_size;
     uint64_t failed_epoch; /* staging failed: an ABORT is owed; 0: none */
     char failed_reason[COMMAND_REASON_SIZE];
+    uint64_t lost_epoch; /* committed, but its files are missing or damaged here: not published */
 };
 
 enum agent_kind {
@@ -83,6 +84,10 @@ struct agent_action {
 
 struct agent_result {
     int code; /* 0 or ERR_*; the sentence is in err */
+    /* A folder's fsync failed: nothing is known about its names any more. The process must end (and
+     * find out when it starts); agent_done() must not be called. */
+    bool fatal;
+    bool scanned; /* `view` is true */
     struct err err;
     struct folder_view view;     /* after AGENT_SCAN, PUBLISH, DISCARD, DELETE */
     uint8_t sha256[SHA256_SIZE]; /* after AGENT_STAGE */
@@ -107,9 +112,9 @@ enum agent_kind agent_next(struct agent *agent, const struct state *state, bool 
 void agent_execute(struct fs *fs, const struct agent_action *action,
                    const struct shard_content *content, struct agent_result *ret_result);
 
-/* Takes the result in. A failed STAGE is turned into an ABORT proposal and its file is deleted;
- * what failed otherwise is tried again at the next agent_next(): the caller waits a while and shows
- * result->err. Returns result->code. */
+/* Takes the result in. A failed STAGE is turned into an ABORT proposal (its file has been deleted);
+ * a PUBLISH whose files are missing or damaged is not tried again; what failed otherwise is, at the
+ * next agent_next(): the caller waits a while and shows result->err. Returns result->code. */
 int agent_done(struct agent *agent, const struct agent_action *action,
                const struct agent_result *result);
 

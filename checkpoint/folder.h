@@ -13,9 +13,10 @@
 #include "base/fs.h"
 #include "control/state.h"
 
-#define FOLDER_PATH_SIZE   512
-#define FOLDER_ENTRIES_MAX 128 /* epochs looked at in each place; more are left for the next scan \
-                                */
+#define FOLDER_PATH_SIZE 512
+#define FOLDER_ENTRIES_MAX                                                 \
+    128 /* epochs looked at in each place; more are left for the next scan \
+         */
 
 /* Epoch numbers found, ascending. */
 struct folder_view {

@@ -22,8 +22,7 @@
 #include "base/hash.h"
 
 #define SHARD_TEXT_SIZE       64
-#define SHARD_HEADER_SIZE_MAX (256U << 20) /* column names of wide data; also bounded by the file \
-                                            */
+#define SHARD_HEADER_SIZE_MAX 100000000U /* as safetensors; also bounded by the file */
 
 struct shard_about {
     char job[SHARD_TEXT_SIZE]; /* its name */
