@@ -110,6 +110,7 @@ int data_settings_check(const struct data_settings *settings, struct err *err);
 struct data_fault {
     const char *path; /* borrowed from the settings */
     uint64_t line;    /* from 1; 0: about the whole file */
+    bool structure;   /* quotes or the number of fields: later faults may come of it */
     uint64_t column;  /* bytes from 1; 0 where line is 0. For gzip and zstd: of the text inside */
     char text[ERR_TEXT_SIZE]; /* "file:line:column: sentence" or "file: sentence" */
 };
@@ -142,8 +143,8 @@ struct data_report {
 /* Reads the files once, in bounded memory, and writes the native folder: under the name
  * "OUTPUT.importing-<hex>" beside it, synced, renamed when whole. OUTPUT must not exist (its parent
  * must). faults, report and progress may be NULL. 0; ERR_DATA with *faults filled (err->text is the
- * first fault); ERR_USAGE (settings, or OUTPUT exists); ERR_NOT_FOUND (a file); ERR_DISK;
- * ERR_CANCELED. */
+ * first fault of structure, else the first one); ERR_USAGE (settings, or OUTPUT exists);
+ * ERR_NOT_FOUND (a file); ERR_DISK; ERR_CANCELED. */
 int data_import(const struct data_settings *settings, const char *output,
                 const struct data_progress *progress, struct data_report *ret_report,
                 struct data_faults *faults, struct err *err);

@@ -33,7 +33,7 @@ static int open_file(const char *folder, const char *name, struct dataset_file *
 {
     file->path = join(folder, name);
     int code = npy_open(file->path, &file->npy, &file->fd, err);
-    return code == ERR_NOT_FOUND ? 0 : code;
+    return code == ERR_NOT_FOUND ? err_forget(err) : code;
 }
 
 static void close_file(struct dataset_file *file)
@@ -84,7 +84,7 @@ static int read_manifest(struct dataset *dataset, struct err *err)
         }
         dataset->info.has_manifest = code == 0;
     } else if (code == ERR_NOT_FOUND) {
-        code = 0;
+        code = err_forget(err);
     }
     buf_done(&bytes);
     free(path);
@@ -207,7 +207,7 @@ static int read_names(struct dataset *dataset, struct err *err)
     uint64_t count = 0;
     if (code == ERR_NOT_FOUND) {
         free(path);
-        return 0;
+        return err_forget(err);
     }
     if (code == 0 && text.size > 0 && text.bytes[text.size - 1] != '\n') {
         buf_put_u8(&text, '\n');

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "data/digest.h"
+#include "data/faults.h"
 
 #define PATH_SIZE    4160
 #define INDPTR_PIECE 65536U
@@ -99,7 +100,7 @@ int dataset_digest(struct dataset *dataset, uint8_t ret_digest[SHA256_SIZE], str
             (void)snprintf(path, sizeof(path), "%s/%s", dataset->folder, manifest_file_names[i]);
             code = digest_file(path, NULL, digest, &size, err);
             if (code == ERR_NOT_FOUND) {
-                code = 0;
+                code = err_forget(err);
                 continue;
             }
         }

@@ -18,6 +18,7 @@ void faults_add(struct data_faults *faults, const char *path, uint64_t line, uin
 
     struct data_fault *fault = &faults->list[faults->count];
     fault->path = path;
+    fault->structure = false;
     fault->line = line;
     fault->column = line > 0 ? column : 0;
     struct err err = {0};

@@ -15,6 +15,17 @@
 void faults_add(struct data_faults *faults, const char *path, uint64_t line, uint64_t column,
                 const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* The one to show where only one is shown: the first of structure, else the first. */
+static inline const struct data_fault *faults_main(const struct data_faults *faults)
+{
+    for (size_t i = 0; i < faults->count; i++) {
+        if (faults->list[i].structure) {
+            return &faults->list[i];
+        }
+    }
+    return &faults->list[0];
+}
+
 static inline int faults_full(const struct data_faults *faults)
 {
     return faults->count == DATA_FAULTS_MAX;
@@ -25,5 +36,15 @@ const char *excerpt(char text[EXCERPT_SIZE], const uint8_t *bytes, size_t size);
 
 /* Bytes of the UTF-8 sequence at the front (1 to 4); 0 where there is none that is valid. */
 size_t utf8_step(const uint8_t *bytes, size_t size);
+
+/* What went wrong turned out to be fine (a file that may be absent). err may be NULL. */
+static inline int err_forget(struct err *err)
+{
+    if (err != NULL) {
+        err->code = 0;
+        err->text[0] = '\0';
+    }
+    return 0;
+}
 
 #endif

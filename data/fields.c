@@ -23,6 +23,11 @@ void fields_fault(struct fields *fields, size_t at, const char *format, ...)
     faults_add(fields->faults, fields->source.path, line, at - begin + 1, "%s", sentence);
 }
 
+void fields_structure(struct fields *fields)
+{
+    fields->faults->list[fields->faults->count - 1].structure = true;
+}
+
 int fields_next_record(struct fields *fields, struct err *err)
 {
     static const uint8_t mark[3] = {0xEF, 0xBB, 0xBF};
@@ -100,6 +105,7 @@ static int quote_fault(struct fields *fields, size_t at, size_t close)
                      (unsigned long long)line, close - begin + 1,
                      excerpt(shown, bytes + close + 1, 1));
     }
+    fields_structure(fields);
     source_cut(&fields->source);
     return FIELD_BAD;
 }

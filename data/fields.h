@@ -45,6 +45,9 @@ int fields_next(struct fields *fields, struct field *ret_field, struct err *err)
 void fields_fault(struct fields *fields, size_t at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The last fault is one of structure. */
+void fields_structure(struct fields *fields);
+
 /* Bytes of the record without a carriage return at its end. */
 static inline size_t fields_record_size(const struct fields *fields)
 {

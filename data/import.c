@@ -112,7 +112,7 @@ static int write_manifest(const struct intake *intake, bool sparse,
         (void)snprintf(path, sizeof(path), "%s/%s", intake->folder, manifest_file_names[i]);
         code = digest_file(path, &meter, file->digest, &file->bytes, err);
         if (code == ERR_NOT_FOUND) {
-            code = 0;
+            code = err_forget(err);
             continue;
         }
         (void)snprintf(file->name, sizeof(file->name), "%s", manifest_file_names[i]);
@@ -179,7 +179,7 @@ static int read_all(struct intake *intake, struct err *err)
         }
     }
     if (code == 0 && faults->count > 0) {
-        return err_set(err, ERR_DATA, "%s", faults->list[0].text);
+        return err_set(err, ERR_DATA, "%s", faults_main(faults)->text);
     }
     return code;
 }

@@ -206,6 +206,7 @@ static int read_row(struct table *table, struct err *err)
         intake->faults->count = faults_before; /* The columns have shifted: only that is said. */
         fields_fault(&table->fields, fields_record_size(&table->fields),
                      "expected %zu fields, found %zu", intake->columns.count, count);
+        fields_structure(&table->fields);
         return 0;
     }
     if (table->row_missing) {
