@@ -1,7 +1,7 @@
 /* The control room's door: what the cluster has agreed on.
  *
  *   raft.h      the consensus core: a pure step function, no I/O, no clock, no threads
- *               (log.c election.c replication.c snapshot.c, named after what the paper calls them)
+ *               (log.c election.c replication.c install.c, named after what the paper calls them)
  *   message.h   what cores tell each other, as fixed little-endian bytes
  *   wal.h       the write-ahead log and snapshot files over struct fs
  *   control.h   composes the three with a state machine, behind one table of the environment
@@ -65,7 +65,7 @@ struct control_env {
     uint64_t (*random)(void *context); /* 64 bits, for election timeouts */
     /* Best effort, unordered, may be lost or doubled. The bytes are borrowed for the call. */
     void (*send)(void *context, uint32_t to, const uint8_t *bytes, size_t size);
-    /* Takes the write: run control_write_run() on it elsewhere, in order, then hand it back to
+    /* Takes the write: run control_write_run() on it elsewhere, in order, then hand each back to
      * control_persisted() on control's thread. Never from inside this call. */
     void (*persist)(void *context, struct control_write *write);
     /* After new entries were applied or a snapshot was loaded: the state machine is now at
@@ -126,9 +126,9 @@ int control_propose(struct control *control, const uint8_t *command, size_t size
 
 /* --- writes ---------------------------------------------------------------------------------- */
 struct control_write {
-    struct message message; /* for the environment's mailbox */
-    struct control_write *next;
-    struct wal *wal; /* the rest is control's */
+    struct message message;     /* for the environment's mailbox */
+    struct control_write *next; /* for the environment's chain; NULL when handed over */
+    struct wal *wal;            /* the rest is control's */
     uint64_t number;
     bool hard; /* term and vote change */
     uint64_t term;
@@ -144,7 +144,8 @@ struct control_write {
     uint64_t release_before; /* log files wholly below this index may go */
     struct buf snapshot_bytes;
 };
-/* Writes and syncs all of it. Blocks; the writer's thread. After an error the process must end. */
+/* Writes and syncs it and all that are chained to it by `next` (in the order of persist(); several
+ * then share a sync). Blocks; the writer's thread. After an error the process must end. */
 int control_write_run(struct control_write *write, struct err *err);
 /* The write is durable: on control's thread, in the order of persist(). Takes it. */
 void control_persisted(struct control *control, struct control_write *write);

@@ -99,10 +99,10 @@ struct world_extension {
     void (*on_heal)(struct world *world);
 };
 
-/* A state machine of hashed commands with its own clients: what tests the core alone. */
+/* A state machine of marked commands with its own clients, hashes.h: what tests the core alone. */
 extern const struct world_extension world_hashes;
 
-/* Memory for the extension's own global state: world_context()/world_set_context(). */
+/* `context`: the extension's own global state, for world_context(). All nodes are started here. */
 struct world *world_new(const struct world_options *options,
                         const struct world_extension *extension, void *context);
 void world_free(struct world *world);
@@ -162,6 +162,8 @@ void world_violation(struct world *world, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 bool world_violated(const struct world *world);
 const char *world_violation_text(const struct world *world);
+/* Violations are not printed: for mutants, whose runs are to find some. */
+void world_set_quiet(struct world *world, bool quiet);
 
 struct world_stats {
     uint64_t events;

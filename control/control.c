@@ -1,0 +1,487 @@
+#include "control/control.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "control/message.h"
+#include "control/raft.h"
+#include "control/wal.h"
+
+#define PROPOSALS_MAX 64U /* that may wait for the end of a call */
+
+/* A letter that waits for a write. */
+struct waiting {
+    struct raft_letter letter;
+    struct waiting *next;
+};
+
+struct control {
+    struct control_fsm fsm;
+    struct control_env env;
+    uint32_t self;
+    uint32_t voters[CONTROL_VOTERS_MAX];
+    size_t voters_count;
+    uint32_t snapshot_entries;
+    uint64_t log_size_max;
+    struct wal *wal;
+    struct raft *raft;
+    struct raft_output output;
+    struct waiting *waiting_first;
+    struct waiting **waiting_last;
+    uint64_t persisted;
+    uint64_t applied;
+    bool caught_up;
+    bool busy; /* inside a call: proposals of callbacks wait */
+    bool failed;
+    struct buf proposals[PROPOSALS_MAX];
+    size_t proposals_count;
+    uint64_t heard_ms[CONTROL_VOTERS_MAX];
+    struct control_stats stats;
+};
+
+void control_settings_default(struct control_settings *settings)
+{
+    *settings = (struct control_settings){
+        .election_ms_min = 500,
+        .election_ms_max = 1000,
+        .heartbeat_ms = 80,
+        .snapshot_entries = 4096,
+        .trailing_entries = 1024,
+        .append_size = 64 * 1024,
+        .chunk_size = 64 * 1024,
+        .inflight_max = 16,
+        .log_size_max = 64 * 1024 * 1024,
+        .segment_size = 8 * 1024 * 1024,
+        .folder = "log",
+    };
+}
+
+static int voter_number(const struct control *control, uint32_t node)
+{
+    for (size_t i = 0; i < control->voters_count; i++) {
+        if (control->voters[i] == node) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* --- what a step asks for --------------------------------------------------------------------- */
+static void send_letter(struct control *control, const struct raft_letter *letter)
+{
+    control->stats.messages_sent++;
+    control->env.send(control->env.context, letter->to, letter->bytes.bytes, letter->bytes.size);
+}
+
+static void post_letters(struct control *control)
+{
+    for (size_t i = 0; i < control->output.letters_count; i++) {
+        struct raft_letter *letter = &control->output.letters[i];
+        if (letter->after <= control->persisted) {
+            send_letter(control, letter);
+            continue;
+        }
+        struct waiting *waiting = calloc(1, sizeof(*waiting));
+        ASSERT(waiting != NULL);
+        waiting->letter = *letter;
+        letter->bytes = (struct buf)BUF_NONE;
+        *control->waiting_last = waiting;
+        control->waiting_last = &waiting->next;
+    }
+}
+
+/* What has become durable may leave, unless this node has moved to another term meanwhile. */
+static void release_letters(struct control *control)
+{
+    while (control->waiting_first != NULL &&
+           control->waiting_first->letter.after <= control->persisted) {
+        struct waiting *waiting = control->waiting_first;
+        control->waiting_first = waiting->next;
+        if (control->waiting_first == NULL) {
+            control->waiting_last = &control->waiting_first;
+        }
+        if (waiting->letter.term == raft_term(control->raft)) {
+            send_letter(control, &waiting->letter);
+        }
+        buf_done(&waiting->letter.bytes);
+        free(waiting);
+    }
+}
+
+static void persist(struct control *control)
+{
+    const struct raft_output *output = &control->output;
+    if (output->write == 0) {
+        return;
+    }
+    struct control_write *write = calloc(1, sizeof(*write));
+    ASSERT(write != NULL);
+    write->wal = control->wal;
+    write->number = output->write;
+    write->hard = output->hard;
+    write->term = output->term;
+    write->vote = output->vote;
+    write->append_first = output->append_first;
+    if (output->append_first != 0) {
+        const struct raft_log *log = raft_log(control->raft);
+        for (uint64_t index = output->append_first; index <= output->append_last; index++) {
+            const struct raft_entry *entry = raft_log_at(log, index);
+            struct message_entry put = {entry->term, entry->kind, entry->bytes, entry->size};
+            message_put_entry(&write->entries, &put);
+            write->entries_count++;
+        }
+    }
+    if (output->snapshot != NULL) {
+        write->snapshot = true;
+        write->install = output->install;
+        write->snapshot_index = output->snapshot->index;
+        write->snapshot_term = output->snapshot->term;
+        write->release_before = output->release_before;
+        buf_put(&write->snapshot_bytes, output->snapshot->bytes.bytes,
+                output->snapshot->bytes.size);
+    }
+    control->stats.writes++;
+    control->env.persist(control->env.context, write);
+}
+
+static int load_snapshot(struct control *control, struct err *err)
+{
+    const struct raft_snapshot *snapshot = raft_snapshot(control->raft);
+    int code = control->fsm.snapshot_load(control->fsm.context, snapshot->index,
+                                          snapshot->bytes.bytes, snapshot->bytes.size, err);
+    if (code != 0) {
+        return err_prefix(err, "the cluster's state in the snapshot of entry %" PRIu64 ": ",
+                          snapshot->index);
+    }
+    control->applied = snapshot->index;
+    return 0;
+}
+
+/* Committed and on this disk. */
+static bool apply(struct control *control)
+{
+    struct raft *raft = control->raft;
+    const struct raft_log *log = raft_log(raft);
+    uint64_t commit = raft_commit(raft);
+    uint64_t stable = raft_stable(raft);
+    uint64_t last = commit < stable ? commit : stable;
+    uint64_t before = control->applied;
+    while (!raft_installing(raft) && control->applied < last) {
+        const struct raft_entry *entry = raft_log_at(log, control->applied + 1);
+        control->applied++;
+        if (entry->kind == ENTRY_COMMAND) {
+            control->fsm.apply(control->fsm.context, control->applied, entry->term, entry->bytes,
+                               entry->size);
+        }
+    }
+    return control->applied != before;
+}
+
+static void step(struct control *control, const struct raft_input *input);
+
+static void maybe_snapshot(struct control *control)
+{
+    uint64_t since = raft_snapshot(control->raft)->index;
+    if (control->applied - since < control->snapshot_entries || !raft_may_snapshot(control->raft) ||
+        control->applied <= since) {
+        return;
+    }
+    struct buf bytes = BUF_NONE;
+    control->fsm.snapshot_write(control->fsm.context, &bytes);
+    ASSERT(bytes.size <= CONTROL_SNAPSHOT_SIZE);
+    struct raft_input input = {
+        .kind = RAFT_SNAPSHOT_TAKEN, .index = control->applied, .snapshot = &bytes};
+    control->stats.snapshots_taken++;
+    step(control, &input);
+}
+
+static void step(struct control *control, const struct raft_input *input)
+{
+    raft_output_clear(&control->output);
+    raft_step(control->raft, input, &control->output);
+    persist(control); /* before any letter, so that a letter's write is always on its way */
+    post_letters(control);
+    bool changed = false;
+    if (control->output.load) {
+        struct err err = {0};
+        if (load_snapshot(control, &err) != 0) {
+            control->failed = true;
+            control->env.failed(control->env.context, &err);
+            return;
+        }
+        changed = true;
+    }
+    changed = apply(control) || changed;
+    uint64_t confirmed = raft_confirmed(control->raft);
+    control->caught_up = control->caught_up || (confirmed != 0 && control->applied >= confirmed);
+    if (changed) {
+        if (control->env.applied != NULL) {
+            control->env.applied(control->env.context, control->applied);
+        }
+        maybe_snapshot(control);
+    }
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+static void enter(struct control *control)
+{
+    ASSERT(!control->busy);
+    ASSERT(!control->failed);
+    control->busy = true;
+}
+
+static int propose_now(struct control *control, const uint8_t *command, size_t size,
+                       struct err *err);
+
+static void leave(struct control *control)
+{
+    for (size_t i = 0; i < control->proposals_count; i++) {
+        /* Theirs to repeat when it is refused now. A step may add more: they follow. */
+        if (!control->failed) {
+            (void)propose_now(control, control->proposals[i].bytes, control->proposals[i].size,
+                              NULL);
+        }
+        buf_done(&control->proposals[i]);
+    }
+    control->proposals_count = 0;
+    control->busy = false;
+}
+
+void control_tick(struct control *control)
+{
+    enter(control);
+    struct raft_input input = {.kind = RAFT_TICK,
+                               .now_ms = control->env.now_ms(control->env.context)};
+    step(control, &input);
+    leave(control);
+}
+
+static int refuse(struct control *control, struct err *err, const char *why)
+{
+    control->stats.messages_refused++;
+    return err_set(err, ERR_PROTO, "a consensus message %s", why);
+}
+
+int control_receive(struct control *control, uint32_t from, const uint8_t *bytes, size_t size,
+                    struct err *err)
+{
+    struct raft_message message;
+    int code = message_decode(bytes, size, &message, err);
+    if (code != 0) {
+        control->stats.messages_refused++;
+        return code;
+    }
+    int voter = voter_number(control, from);
+    if (voter < 0 || from == control->self) {
+        return refuse(control, err, "of a node that has no vote");
+    }
+    if (message.from != from || message.to != control->self) {
+        return refuse(control, err, "that is addressed to, or signed by, another node");
+    }
+    enter(control);
+    control->stats.messages_received++;
+    control->heard_ms[voter] = control->env.now_ms(control->env.context);
+    if (message.kind == MESSAGE_FORWARD) {
+        if (raft_may_propose(control->raft)) { /* Else it is lost; the proposer repeats it. */
+            struct raft_input input = {
+                .kind = RAFT_PROPOSE, .bytes = message.bytes, .size = message.size};
+            control->stats.proposals++;
+            step(control, &input);
+        }
+    } else {
+        struct raft_input input = {.kind = RAFT_RECEIVE, .message = &message};
+        step(control, &input);
+    }
+    leave(control);
+    return 0;
+}
+
+static int propose_now(struct control *control, const uint8_t *command, size_t size,
+                       struct err *err)
+{
+    struct raft *raft = control->raft;
+    if (raft_role(raft) == RAFT_LEADER) {
+        if (!raft_may_propose(raft)) {
+            control->stats.proposals_refused++;
+            return err_set(err, ERR_BUSY, "the log holds %" PRIu64 " bytes that wait; try again",
+                           raft_log(raft)->size);
+        }
+        struct raft_input input = {.kind = RAFT_PROPOSE, .bytes = command, .size = size};
+        control->stats.proposals++;
+        step(control, &input);
+        return 0;
+    }
+    uint32_t leader = raft_leader(raft);
+    if (leader == 0) {
+        control->stats.proposals_refused++;
+        return err_set(err, ERR_UNHEALTHY, "the cluster has no leader now; try again");
+    }
+    struct raft_message message = {
+        .kind = MESSAGE_FORWARD,
+        .from = control->self,
+        .to = leader,
+        .term = raft_term(raft),
+        .bytes = command,
+        .size = size,
+    };
+    struct raft_letter letter = {leader, message.term, 0, BUF_NONE};
+    message_encode(&message, &letter.bytes);
+    control->stats.proposals_forwarded++;
+    send_letter(control, &letter);
+    buf_done(&letter.bytes);
+    return 0;
+}
+
+int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err)
+{
+    ASSERT(!control->failed);
+    if (size == 0 || size > CONTROL_COMMAND_SIZE) {
+        return err_set(err, ERR_USAGE, "a command of %zu bytes; 1 to %u are possible", size,
+                       CONTROL_COMMAND_SIZE);
+    }
+    if (control->busy) {
+        if (control->proposals_count == PROPOSALS_MAX) {
+            control->stats.proposals_refused++;
+            return err_set(err, ERR_BUSY, "%u proposals wait already; try again", PROPOSALS_MAX);
+        }
+        buf_put(&control->proposals[control->proposals_count++], command, size);
+        return 0;
+    }
+    enter(control);
+    int code = propose_now(control, command, size, err);
+    leave(control);
+    return code;
+}
+
+void control_persisted(struct control *control, struct control_write *write)
+{
+    enter(control);
+    ASSERT(write->number == control->persisted + 1);
+    control->persisted = write->number;
+    struct raft_input input = {.kind = RAFT_PERSISTED, .write = write->number};
+    control_write_free(write);
+    release_letters(control);
+    step(control, &input);
+    leave(control);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+int control_open(const struct control_settings *settings, const struct control_fsm *fsm,
+                 const struct control_env *env, struct fs *fs, struct control **ret_control,
+                 bool *ret_fresh, struct err *err)
+{
+    struct control *control = calloc(1, sizeof(*control));
+    ASSERT(control != NULL);
+    control->fsm = *fsm;
+    control->env = *env;
+    control->self = settings->self;
+    control->voters_count = settings->voters_count;
+    memcpy(control->voters, settings->voters, sizeof(control->voters));
+    control->snapshot_entries = settings->snapshot_entries > 0 ? settings->snapshot_entries : 1;
+    control->log_size_max = settings->log_size_max;
+    control->waiting_last = &control->waiting_first;
+    ASSERT(voter_number(control, control->self) >= 0);
+    struct raft_recovered recovered = {0};
+    bool fresh = false;
+    int code = wal_open(fs, settings, &control->wal, &recovered, &fresh, err);
+    if (code == 0) {
+        uint64_t now_ms = env->now_ms(env->context);
+        control->raft = raft_new(settings, &recovered, env->random(env->context), now_ms);
+        if (raft_snapshot(control->raft)->index != 0) {
+            code = load_snapshot(control, err);
+        }
+    }
+    if (code != 0) {
+        control_free(control);
+        return code;
+    }
+    if (ret_fresh != NULL) {
+        *ret_fresh = fresh;
+    }
+    *ret_control = control;
+    return 0;
+}
+
+void control_free(struct control *control)
+{
+    if (control == NULL) {
+        return;
+    }
+    while (control->waiting_first != NULL) {
+        struct waiting *waiting = control->waiting_first;
+        control->waiting_first = waiting->next;
+        buf_done(&waiting->letter.bytes);
+        free(waiting);
+    }
+    for (size_t i = 0; i < control->proposals_count; i++) {
+        buf_done(&control->proposals[i]);
+    }
+    raft_output_done(&control->output);
+    raft_free(control->raft);
+    wal_close(control->wal);
+    free(control);
+}
+
+/* --- looking ---------------------------------------------------------------------------------- */
+uint32_t control_leader(const struct control *control)
+{
+    return raft_leader(control->raft);
+}
+
+bool control_is_leader(const struct control *control)
+{
+    return raft_role(control->raft) == RAFT_LEADER;
+}
+
+uint64_t control_term(const struct control *control)
+{
+    return raft_term(control->raft);
+}
+
+uint64_t control_commit_index(const struct control *control)
+{
+    return raft_commit(control->raft);
+}
+
+uint64_t control_applied_index(const struct control *control)
+{
+    return control->applied;
+}
+
+bool control_caught_up(const struct control *control)
+{
+    return control->caught_up;
+}
+
+uint64_t control_last_heard_ms(const struct control *control, uint32_t node)
+{
+    int voter = voter_number(control, node);
+    return voter < 0 ? 0 : control->heard_ms[voter];
+}
+
+void control_stats(const struct control *control, struct control_stats *ret_stats)
+{
+    const struct raft_counts *counts = raft_counts(control->raft);
+    struct control_stats stats = control->stats;
+    stats.term = raft_term(control->raft);
+    stats.commit_index = raft_commit(control->raft);
+    stats.applied_index = control->applied;
+    stats.last_index = raft_log_last(raft_log(control->raft));
+    stats.stable_index = raft_stable(control->raft);
+    stats.snapshot_index = raft_snapshot(control->raft)->index;
+    stats.log_size = raft_log(control->raft)->size;
+    stats.elections = counts->elections;
+    stats.leaderships = counts->leaderships;
+    stats.leader_changes = counts->leader_changes;
+    stats.step_downs = counts->step_downs;
+    stats.snapshots_sent = counts->snapshots_sent;
+    stats.snapshots_installed = counts->snapshots_installed;
+    *ret_stats = stats;
+}
+
+const struct raft *control_raft(const struct control *control)
+{
+    return control->raft;
+}

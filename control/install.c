@@ -1,0 +1,238 @@
+/* Snapshots: dissertation chapter 5. Index, term, voters and bytes are one unit everywhere. One is
+ * taken from applied state, or installed from the leader, never both at once; it counts when its
+ * write is durable. The leader sends the durable one in chunks, one outstanding. */
+#include "control/raft_core.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+static void snapshot_move(struct raft_snapshot *to, struct raft_snapshot *from)
+{
+    buf_done(&to->bytes);
+    *to = *from;
+    *from = (struct raft_snapshot){0};
+}
+
+/* --- taking ---------------------------------------------------------------------------------- */
+void snapshot_taken(struct raft *raft, uint64_t index, struct buf *bytes)
+{
+    ASSERT(raft_may_snapshot(raft));
+    ASSERT(index > raft->snapshot.index);
+    ASSERT(index <= raft->commit);
+    ASSERT(index <= raft->stable);
+    struct raft_snapshot *taking = &raft->taking;
+    taking->index = index;
+    taking->term = raft_log_term(&raft->log, index);
+    if (MUTANT(MUTANT_SNAPSHOT_OLD_TERM)) {
+        taking->term = raft->snapshot.term > 0 ? raft->snapshot.term : 1;
+    }
+    taking->voters_count = (uint32_t)raft->voters_count;
+    memcpy(taking->voters, raft->voters, sizeof(taking->voters));
+    buf_done(&taking->bytes);
+    taking->bytes = *bytes;
+    *bytes = (struct buf)BUF_NONE;
+    taking->hash = hash_xxh3(taking->bytes.bytes, taking->bytes.size);
+    raft->taking_write = raft_mark(raft);
+    raft->output->snapshot = taking;
+    raft->output->release_before =
+        index > raft->trailing_entries ? index - raft->trailing_entries + 1 : 1;
+}
+
+static void finish_taking(struct raft *raft)
+{
+    uint64_t index = raft->taking.index;
+    if (index <= raft->log.base_index) {
+        buf_done(&raft->taking.bytes); /* A newer one is being installed. */
+        raft->taking = (struct raft_snapshot){0};
+        return;
+    }
+    snapshot_move(&raft->snapshot, &raft->taking);
+    if (raft->log.size > raft->log_size_max / 4) {
+        raft_log_compact(&raft->log, index); /* Large entries: nothing is kept for the slow. */
+    } else if (index > raft->trailing_entries) {
+        raft_log_compact(&raft->log, index - raft->trailing_entries);
+    }
+}
+
+static void finish_installing(struct raft *raft)
+{
+    snapshot_move(&raft->snapshot, &raft->installing);
+    uint64_t index = raft->snapshot.index;
+    ASSERT(raft->commit <= index);
+    raft->commit = index;
+    raft->stable = index;
+    raft->verified = raft->verified > index ? raft->verified : index;
+    raft->counts.snapshots_installed++;
+    raft->output->load = true;
+    if (raft->role == RAFT_FOLLOWER && raft->leader != 0) {
+        replication_answer(raft);
+    }
+}
+
+void snapshot_persisted(struct raft *raft)
+{
+    if (raft->taking.index != 0 && raft->taking_write <= raft->persisted) {
+        finish_taking(raft);
+    }
+    if (raft->installing.index != 0 && raft->installing_write <= raft->persisted) {
+        finish_installing(raft);
+    }
+}
+
+/* --- sending --------------------------------------------------------------------------------- */
+void snapshot_send(struct raft *raft, struct raft_peer *peer, bool heartbeat)
+{
+    const struct raft_snapshot *snapshot = &raft->snapshot;
+    ASSERT(snapshot->index >= raft->log.base_index);
+    if (peer->snapshot_index != snapshot->index) { /* the first chunk, or a newer one was taken */
+        peer->snapshot_index = snapshot->index;
+        peer->snapshot_offset = 0;
+        peer->waiting = false;
+    }
+    if (peer->waiting && !heartbeat) {
+        return;
+    }
+    size_t left = snapshot->bytes.size - (size_t)peer->snapshot_offset;
+    struct raft_message message = {
+        .kind = MESSAGE_SNAPSHOT,
+        .index = snapshot->index,
+        .log_term = snapshot->term,
+        .voters_count = snapshot->voters_count,
+        .total = snapshot->bytes.size,
+        .hash = snapshot->hash,
+        .offset = peer->snapshot_offset,
+        .bytes = left > 0 ? snapshot->bytes.bytes + peer->snapshot_offset : NULL,
+        .size = left < raft->chunk_size ? left : raft->chunk_size,
+    };
+    memcpy(message.voters, snapshot->voters, sizeof(message.voters));
+    raft_send(raft, peer->id, &message, 0);
+    peer->waiting = true;
+    peer->sent_ms = raft->now_ms;
+}
+
+void snapshot_on_answer(struct raft *raft, const struct raft_message *message)
+{
+    if (message->term > raft->term) {
+        election_follow(raft, message->term, 0);
+        return;
+    }
+    if (raft->role != RAFT_LEADER || message->term != raft->term) {
+        return;
+    }
+    struct raft_peer *peer = raft_peer_of(raft, message->from);
+    peer->heard_ms = raft->now_ms;
+    if (peer->mode != PEER_SNAPSHOT || message->index != peer->snapshot_index ||
+        peer->snapshot_index != raft->snapshot.index ||
+        message->offset > raft->snapshot.bytes.size) {
+        return;
+    }
+    bool moved = message->offset != peer->snapshot_offset;
+    peer->snapshot_offset = message->offset;
+    if (moved) { /* Else a doubled answer: the heartbeat repeats what was lost. */
+        peer->waiting = false;
+        snapshot_send(raft, peer, false);
+    }
+}
+
+/* --- installing ------------------------------------------------------------------------------ */
+static bool voters_are_ours(const struct raft *raft, const struct raft_message *message)
+{
+    return message->voters_count == raft->voters_count &&
+           memcmp(message->voters, raft->voters, raft->voters_count * sizeof(raft->voters[0])) == 0;
+}
+
+static void want_chunk(struct raft *raft, const struct raft_message *message, uint64_t offset)
+{
+    struct raft_message answer = {
+        .kind = MESSAGE_SNAPSHOT_ANSWER, .index = message->index, .offset = offset};
+    raft_send(raft, message->from, &answer, raft->hard_write);
+}
+
+static void incoming_reset(struct raft *raft)
+{
+    buf_done(&raft->incoming.bytes);
+    raft->incoming = (struct raft_snapshot){0};
+}
+
+static void begin_install(struct raft *raft)
+{
+    snapshot_move(&raft->installing, &raft->incoming);
+    struct raft_snapshot *installing = &raft->installing;
+    if (!MUTANT(MUTANT_KEEP_LOG_ON_INSTALL) || raft_log_last(&raft->log) < installing->index ||
+        installing->index < raft->log.base_index) {
+        raft_log_reset(&raft->log, installing->index, installing->term);
+    } else {
+        raft_log_compact(&raft->log, installing->index);
+    }
+    raft->stable = 0;
+    raft->verified = installing->index; /* what is committed there is committed here */
+    raft->acked = 0;
+    raft->installing_write = raft_mark(raft);
+    raft->output->snapshot = installing;
+    raft->output->install = true;
+    raft->output->release_before = installing->index + 1;
+}
+
+/* 5.3: the log already holds what the snapshot covers; nothing is to be installed. */
+static bool has_all_of(struct raft *raft, const struct raft_message *message)
+{
+    if (message->index <= raft->commit) {
+        return true;
+    }
+    if (message->index <= raft_log_last(&raft->log) &&
+        raft_log_term(&raft->log, message->index) == message->log_term) {
+        raft->commit = message->index;
+        return true;
+    }
+    return false;
+}
+
+void snapshot_on_chunk(struct raft *raft, const struct raft_message *message)
+{
+    if (!voters_are_ours(raft, message) || !replication_obey(raft, message)) {
+        return;
+    }
+    if (raft->installing.index != 0) {
+        if (message->index == raft->installing.index) {
+            want_chunk(raft, message, message->total);
+        } else {
+            replication_answer(raft);
+        }
+        return;
+    }
+    if (has_all_of(raft, message)) {
+        raft->verified = raft->verified > raft->commit ? raft->verified : raft->commit;
+        incoming_reset(raft);
+        replication_answer(raft);
+        return;
+    }
+    struct raft_snapshot *incoming = &raft->incoming;
+    if (incoming->index != message->index || incoming->term != message->log_term ||
+        incoming->hash != message->hash || raft->incoming_total != message->total ||
+        raft->incoming_from != message->from) {
+        incoming_reset(raft);
+        incoming->index = message->index;
+        incoming->term = message->log_term;
+        incoming->hash = message->hash;
+        incoming->voters_count = message->voters_count;
+        memcpy(incoming->voters, message->voters, sizeof(incoming->voters));
+        raft->incoming_total = message->total;
+        raft->incoming_from = message->from;
+    }
+    if (message->offset == incoming->bytes.size) {
+        buf_put(&incoming->bytes, message->bytes, message->size);
+    }
+    if (incoming->bytes.size < message->total) {
+        want_chunk(raft, message, incoming->bytes.size);
+        return;
+    }
+    if (hash_xxh3(incoming->bytes.bytes, incoming->bytes.size) != incoming->hash) {
+        incoming_reset(raft);
+        want_chunk(raft, message, 0);
+        return;
+    }
+    want_chunk(raft, message, message->total);
+    begin_install(raft);
+}
