@@ -9,7 +9,7 @@ function(unit_tests room)
     target_link_libraries(${target} PRIVATE ${room} ${ARGN} PkgConfig::check house_warnings)
     add_test(NAME "unit/${room}/${stem}" COMMAND ${target})
     set_tests_properties("unit/${room}/${stem}" PROPERTIES LABELS unit TIMEOUT 300
-      SKIP_RETURN_CODE 77 ENVIRONMENT "COPPELIUS_SHARED=${PROJECT_SOURCE_DIR}/../shared")
+      SKIP_RETURN_CODE 77 ENVIRONMENT "COPPELIUS_SHARED=${PROJECT_SOURCE_DIR}/../shared;COPPELIUS_TESTS=${PROJECT_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
 
