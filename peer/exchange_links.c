@@ -296,27 +296,25 @@ static void on_bye(struct bulk *bulk, const struct frame_header *header, const u
         return;
     }
     struct err err = {0};
+    char where[ERR_TEXT_SIZE];
+    exchange_where(exchange, bulk->participant, where, sizeof(where));
     if (code != 0) {
-        char text[ERR_TEXT_SIZE];
-        size_t size = header->body_size - 8;
-        (void)snprintf(text, sizeof(text), "%.*s", (int)size, (const char *)body + 8);
-        uint32_t blamed = bulk->participant;
+        uint32_t blamed = bulk->participant; /* Also where it blames us: we live. */
         for (uint32_t p = 0; p < exchange->participants_count; p++) {
-            if (exchange->participants[p].node_id == culprit) {
+            if (exchange->participants[p].node_id == culprit && p != exchange->rank) {
                 blamed = p;
             }
         }
-        (void)err_set(&err, code < 0 ? code : ERR_PEER, "node '%s' ended the exchange: %s",
-                      from->name, text);
+        (void)err_set(&err, code < 0 ? code : ERR_PEER, "it ended the exchange: %.*s",
+                      (int)(header->body_size - 8), (const char *)body + 8);
+        (void)err_prefix(&err, "%s: ", where);
         exchange_fail(exchange, blamed, &err);
         return;
     }
-    char where[ERR_TEXT_SIZE];
     bool all = from->streams_left == exchange->settings.streams;
     if (exchange->state == EXCHANGE_OPENING ||
         (all && (steps_owes(exchange, bulk->participant, NULL, 0) ||
                  gather_owes(exchange, bulk->participant, NULL, 0)))) {
-        exchange_where(exchange, bulk->participant, where, sizeof(where));
         (void)err_set(&err, ERR_PEER, "%s: it has left the exchange", where);
         exchange_fail(exchange, bulk->participant, &err);
     }

@@ -26,8 +26,9 @@ static char *text_of(const char *text)
 
 void handshake_put_hello(struct buf *body, const struct peer_hello *hello)
 {
-    Peer__Hello message = PEER__HELLO__INIT;
+    Peer__Hello message;
     uint8_t identity[32];
+    peer__hello__init(&message); /* The macro of it casts const away. */
     memcpy(identity, hello->identity, sizeof(identity));
     message.cluster = text_of(hello->cluster);
     message.node = text_of(hello->node);
@@ -49,7 +50,8 @@ void handshake_put_hello(struct buf *body, const struct peer_hello *hello)
 
 void handshake_put_welcome(struct buf *body, const struct peer_hello *self)
 {
-    Peer__Welcome message = PEER__WELCOME__INIT;
+    Peer__Welcome message;
+    peer__welcome__init(&message);
     message.cluster = text_of(self->cluster);
     message.node = text_of(self->node);
     message.node_id = self->node_id;
@@ -60,7 +62,8 @@ void handshake_put_welcome(struct buf *body, const struct peer_hello *self)
 
 void handshake_put_refusal(struct buf *body, const struct handshake_refusal *refusal)
 {
-    Peer__Refusal message = PEER__REFUSAL__INIT;
+    Peer__Refusal message;
+    peer__refusal__init(&message);
     message.code = refusal->code;
     message.retry = refusal->retry;
     message.text = text_of(refusal->text);

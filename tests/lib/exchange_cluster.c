@@ -243,9 +243,10 @@ static void *compute(void *context)
 
 static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
 {
-    (void)context;
+    struct cluster_node *node = context;
     (void)node_id;
     (void)incarnation;
+    node->ups++;
 }
 
 static void on_down(void *context, uint32_t node_id, const char *reason)

@@ -69,7 +69,7 @@ struct cluster_node {
     double *slices[2];
     _Atomic bool done;
     /* the loop's */
-    int ready, failed, slices_sent, closed;
+    int ups, ready, failed, slices_sent, closed;
     uint32_t culprit;
     struct err failure;
     uint64_t failed_ms;
