@@ -48,7 +48,7 @@ void hashes_free(struct hashes *all)
 
 static bool has_seen(const struct self *self, uint64_t id)
 {
-    return (self->seen[id / 8] >> (id % 8)) & 1U;
+    return ((unsigned)self->seen[id / 8] >> (id % 8)) % 2 == 1;
 }
 
 static void *on_open(struct world *world, unsigned node, uint64_t incarnation, struct fs *fs)
