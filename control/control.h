@@ -128,6 +128,7 @@ int control_propose(struct control *control, const uint8_t *command, size_t size
 struct control_write {
     struct message message;     /* for the environment's mailbox */
     struct control_write *next; /* for the environment's chain; NULL when handed over */
+    uint64_t spent_ns;          /* for the environment: how long the sync took */
     struct wal *wal;            /* the rest is control's */
     uint64_t number;
     bool hard; /* term and vote change */
