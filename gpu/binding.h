@@ -4,6 +4,7 @@
 #ifndef COPPELIUS_GPU_BINDING_H
 #define COPPELIUS_GPU_BINDING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BINDING_SIZE      16
