@@ -9,7 +9,9 @@
 #include "base/assert.h"
 #include "numerics/product.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#define SMALL_PAGE ((size_t)4096)
+#define HUGE_PAGE  ((size_t)2 << 20)
+#define HUGE_ARENA ((size_t)16 << 20) /* from this size on huge pages are asked for */
 
 /* -- bind and load ----------------------------------------------------------------------------- */
 
@@ -109,25 +111,22 @@ static int cpu_load(struct session_device *device, const struct session_shape *s
 static int cpu_allocate(struct session_device *device, const struct arena *arena, struct err *err)
 {
     struct cpu_device *cpu = cpu_of(device);
-    size_t bytes = (size_t)arena->bytes;
-    /* Room to begin at a huge page: the passes stream through the arena. */
-    size_t mapped = bytes + HUGE_PAGE;
+    /* Whole huge pages, and room to begin at one: the passes stream through the arena. */
+    size_t page = arena->bytes >= HUGE_ARENA ? HUGE_PAGE : SMALL_PAGE;
+    size_t bytes = ((size_t)arena->bytes + page - 1) / page * page;
+    size_t mapped = bytes + page;
     char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         return err_set(err, ERR_NOMEM, "cpu: no %zu MiB of memory for the session",
                        (mapped >> 20) + 1);
     }
-    size_t skip = (HUGE_PAGE - ((uintptr_t)memory & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
-    if (skip > 0) {
-        (void)munmap(memory, skip);
+    cpu->mapped = memory;
+    cpu->mapped_bytes = mapped;
+    cpu->base = memory + ((page - ((uintptr_t)memory & (page - 1))) & (page - 1));
+    cpu->base_bytes = bytes;
+    if (page == HUGE_PAGE) {
+        (void)madvise(cpu->base, cpu->base_bytes, MADV_HUGEPAGE); /* a hint: slower without */
     }
-    size_t pages = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    if (mapped - skip > pages) {
-        (void)munmap(memory + skip + pages, mapped - skip - pages);
-    }
-    cpu->base = memory + skip;
-    cpu->base_bytes = pages;
-    (void)madvise(cpu->base, cpu->base_bytes, MADV_HUGEPAGE); /* a hint: slower without */
     cpu_layout_pointers(cpu, arena);
     if (cpu->shape.plan.whole) {
         return fold_plan_init(&cpu->fold, cpu->shape.nodes, cpu->shape.nodes_count, err);
@@ -195,8 +194,8 @@ static void cpu_release(struct session_device *device)
     struct cpu_device *cpu = cpu_of(device);
     cpu_pool_done(&cpu->pool);
     fold_plan_done(&cpu->fold);
-    if (cpu->base != NULL) {
-        (void)munmap(cpu->base, cpu->base_bytes);
+    if (cpu->mapped != NULL) {
+        (void)munmap(cpu->mapped, cpu->mapped_bytes);
     }
     free(cpu);
 }

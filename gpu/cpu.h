@@ -46,6 +46,8 @@ struct cpu_device {
     cpu_root_fn *root;
 
     /* The arena. */
+    char *mapped; /* what the kernel gave; base is aligned in it */
+    size_t mapped_bytes;
     char *base;
     size_t base_bytes;
     double *parameter;

@@ -35,7 +35,7 @@ static void choose_blocks(struct cpu_device *cpu)
     cpu->blocks_per_batch = (cpu->padded_batch_rows + cpu->block_rows - 1) / cpu->block_rows;
     size_t panels = panels_of(shape->plan.batch_rows);
     bool busy = cpu->pool.threads == 1 || panels >= 2 * (size_t)cpu->pool.threads;
-    cpu->fused = shape->plan.whole && busy &&
+    cpu->fused = shape->plan.whole && shape->plan.storage == SESSION_DENSE && busy &&
                  shape->coordinates * PANEL_LANES * sizeof(double) <= LANES_BYTES;
 }
 
