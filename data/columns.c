@@ -110,8 +110,8 @@ static void drop_columns(struct columns *columns, const struct data_settings *se
         }
         if (!found && settings->expect_features == 0) { /* A file to predict may lack it. */
             char text[256];
-            faults_add(faults, path, line, 1, "no column '%.64s' to drop; %s", wanted,
-                       suggest(columns, wanted, text, sizeof(text)));
+            data_fault_add(faults, path, line, 1, "no column '%.64s' to drop; %s", wanted,
+                           suggest(columns, wanted, text, sizeof(text)));
         }
     }
 }
@@ -131,17 +131,17 @@ static size_t find_target(const struct columns *columns, const struct data_setti
                 continue;
             }
             if (found != none) {
-                faults_add(faults, path, line, 1, "two columns are named '%.64s', the target",
-                           settings->target_name);
+                data_fault_add(faults, path, line, 1, "two columns are named '%.64s', the target",
+                               settings->target_name);
                 return none;
             }
             found = i;
         }
         if (found == none && !optional) {
             char text[256];
-            faults_add(faults, path, line, 1, "no column '%.64s' for the target; %s",
-                       settings->target_name,
-                       suggest(columns, settings->target_name, text, sizeof(text)));
+            data_fault_add(faults, path, line, 1, "no column '%.64s' for the target; %s",
+                           settings->target_name,
+                           suggest(columns, settings->target_name, text, sizeof(text)));
         }
         return found;
     }
@@ -151,14 +151,14 @@ static size_t find_target(const struct columns *columns, const struct data_setti
     if (settings->target == DATA_TARGET_COLUMN) {
         uint64_t wanted = settings->target_column;
         if (wanted < 1 || wanted > columns->count) {
-            faults_add(faults, path, line, 1,
-                       "the target is column %llu, but there are %zu columns",
-                       (unsigned long long)wanted, columns->count);
+            data_fault_add(faults, path, line, 1,
+                           "the target is column %llu, but there are %zu columns",
+                           (unsigned long long)wanted, columns->count);
             return none;
         }
         if (columns->roles[wanted - 1] == COLUMN_DROPPED) {
-            faults_add(faults, path, line, 1, "the target, column %llu, is dropped",
-                       (unsigned long long)wanted);
+            data_fault_add(faults, path, line, 1, "the target, column %llu, is dropped",
+                           (unsigned long long)wanted);
             return none;
         }
         return (size_t)wanted - 1;
@@ -179,11 +179,11 @@ static void check_expected(const struct columns *columns, const struct data_sett
         return;
     }
     if (columns->features != settings->expect_features) {
-        faults_add(faults, path, line, 1,
-                   "%llu feature columns are kept; the model has %llu: drop the others or add the "
-                   "missing ones",
-                   (unsigned long long)columns->features,
-                   (unsigned long long)settings->expect_features);
+        data_fault_add(
+            faults, path, line, 1,
+            "%llu feature columns are kept; the model has %llu: drop the others or add the "
+            "missing ones",
+            (unsigned long long)columns->features, (unsigned long long)settings->expect_features);
         return;
     }
     if (settings->expect_names == NULL || !settings->header) {
@@ -195,10 +195,10 @@ static void check_expected(const struct columns *columns, const struct data_sett
             continue;
         }
         if (strcmp(columns_name(columns, i), settings->expect_names[feature]) != 0) {
-            faults_add(faults, path, line, 1,
-                       "feature %llu is '%.64s' here and '%.64s' in the model",
-                       (unsigned long long)feature + 1, columns_name(columns, i),
-                       settings->expect_names[feature]);
+            data_fault_add(faults, path, line, 1,
+                           "feature %llu is '%.64s' here and '%.64s' in the model",
+                           (unsigned long long)feature + 1, columns_name(columns, i),
+                           settings->expect_names[feature]);
             return;
         }
         feature++;
@@ -231,11 +231,13 @@ int columns_plan(struct columns *columns, const struct data_settings *settings,
         columns->features = kept - (columns->has_target ? 1 : 0);
     }
     if (faults->count == before && columns->features == 0) {
-        faults_add(faults, path, line, 1, "no feature columns: the target is the only column kept");
+        data_fault_add(faults, path, line, 1,
+                       "no feature columns: the target is the only column kept");
     }
     if (faults->count == before && columns->features > DATA_FEATURES_MAX) {
-        faults_add(faults, path, line, 1, "%llu feature columns; the most is %llu",
-                   (unsigned long long)columns->features, (unsigned long long)DATA_FEATURES_MAX);
+        data_fault_add(faults, path, line, 1, "%llu feature columns; the most is %llu",
+                       (unsigned long long)columns->features,
+                       (unsigned long long)DATA_FEATURES_MAX);
     }
     if (faults->count == before) {
         check_expected(columns, settings, path, line, faults);

@@ -78,7 +78,7 @@ static int read_manifest(struct dataset *dataset, struct err *err)
     dataset->manifest.nonzeros = MANIFEST_UNKNOWN;
     int code = read_whole(path, MANIFEST_SIZE_MAX, &bytes, err);
     if (code == 0) {
-        code = manifest_parse(bytes.bytes, bytes.size, &dataset->manifest, err);
+        code = data_manifest_parse(bytes.bytes, bytes.size, &dataset->manifest, err);
         if (code != 0) {
             (void)err_prefix(err, "%s: ", path);
         }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void faults_add(struct data_faults *faults, const char *path, uint64_t line, uint64_t column,
-                const char *format, ...)
+void data_fault_add(struct data_faults *faults, const char *path, uint64_t line, uint64_t column,
+                    const char *format, ...)
 {
     if (faults_full(faults)) {
         return;

@@ -12,8 +12,8 @@
 
 /* Adds "path:line:column: sentence" (line 0: "path: sentence"); what comes past the tenth is
  * forgotten. */
-void faults_add(struct data_faults *faults, const char *path, uint64_t line, uint64_t column,
-                const char *format, ...) __attribute__((format(printf, 5, 6)));
+void data_fault_add(struct data_faults *faults, const char *path, uint64_t line, uint64_t column,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* The one to show where only one is shown: the first of structure, else the first. */
 static inline const struct data_fault *faults_main(const struct data_faults *faults)

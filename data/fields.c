@@ -20,7 +20,7 @@ void fields_fault(struct fields *fields, size_t at, const char *format, ...)
             begin = i + 1;
         }
     }
-    faults_add(fields->faults, fields->source.path, line, at - begin + 1, "%s", sentence);
+    data_fault_add(fields->faults, fields->source.path, line, at - begin + 1, "%s", sentence);
 }
 
 void fields_structure(struct fields *fields)

@@ -120,7 +120,7 @@ static int write_manifest(const struct intake *intake, bool sparse,
     }
     struct buf bytes = BUF_NONE;
     if (code == 0) {
-        manifest_write(&manifest, &bytes);
+        data_manifest_write(&manifest, &bytes);
         code = write_file(intake->folder, "manifest.json", &bytes, err);
     }
     buf_done(&bytes);
@@ -171,11 +171,11 @@ static int read_all(struct intake *intake, struct err *err)
     }
     if (code == 0 && faults->count == 0 && intake->rows == 0) {
         if (intake->rows_dropped > 0) {
-            faults_add(faults, settings->paths[0], 0, 0,
-                       "no data rows: all %llu were dropped for a missing field",
-                       (unsigned long long)intake->rows_dropped);
+            data_fault_add(faults, settings->paths[0], 0, 0,
+                           "no data rows: all %llu were dropped for a missing field",
+                           (unsigned long long)intake->rows_dropped);
         } else {
-            faults_add(faults, settings->paths[0], 0, 0, "no data rows");
+            data_fault_add(faults, settings->paths[0], 0, 0, "no data rows");
         }
     }
     if (code == 0 && faults->count > 0) {

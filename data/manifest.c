@@ -109,8 +109,8 @@ static int parse_root(const json_t *root, struct manifest *manifest, struct err 
     return code == 0 ? parse_files(json_object_get(root, "files"), manifest, err) : code;
 }
 
-int manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manifest,
-                   struct err *err)
+int data_manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manifest,
+                        struct err *err)
 {
     json_error_t where;
     if (size > MANIFEST_SIZE_MAX) {
@@ -130,7 +130,7 @@ int manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manif
     return code;
 }
 
-void manifest_write(const struct manifest *manifest, struct buf *bytes)
+void data_manifest_write(const struct manifest *manifest, struct buf *bytes)
 {
     json_t *files = json_object();
     for (size_t i = 0; i < manifest->files_count; i++) {

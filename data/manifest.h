@@ -41,9 +41,9 @@ struct manifest {
 extern const char *const manifest_file_names[];
 
 /* ERR_DAMAGED or (another format or schema) ERR_DATA. */
-int manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manifest,
-                   struct err *err);
-void manifest_write(const struct manifest *manifest, struct buf *bytes);
+int data_manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manifest,
+                        struct err *err);
+void data_manifest_write(const struct manifest *manifest, struct buf *bytes);
 const struct manifest_file *manifest_find(const struct manifest *manifest, const char *name);
 
 #endif

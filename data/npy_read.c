@@ -98,16 +98,17 @@ static int take_row(struct npy_input *input, uint64_t row, uint64_t at, struct e
         if (value != value && intake->settings->missing == DATA_MISSING_DROP_ROW) {
             missing = true;
         } else if (value - value != 0.0) {
-            faults_add(intake->faults, array->path, 0, 0,
-                       "row %llu, column %zu is %s; give a number%s", (unsigned long long)row + 1,
-                       from_y ? 1 : j + 1, value != value ? "NaN" : "infinite",
-                       value != value ? ", drop the column, or set missing to drop-row" : "");
+            data_fault_add(intake->faults, array->path, 0, 0,
+                           "row %llu, column %zu is %s; give a number%s",
+                           (unsigned long long)row + 1, from_y ? 1 : j + 1,
+                           value != value ? "NaN" : "infinite",
+                           value != value ? ", drop the column, or set missing to drop-row" : "");
         } else if (is_target) {
             target = value;
         } else if (number_to_f32(value, to) != 0) {
-            faults_add(intake->faults, array->path, 0, 0,
-                       "row %llu, column %zu: %.9g is beyond the range of binary32",
-                       (unsigned long long)row + 1, j + 1, value);
+            data_fault_add(intake->faults, array->path, 0, 0,
+                           "row %llu, column %zu: %.9g is beyond the range of binary32",
+                           (unsigned long long)row + 1, j + 1, value);
         }
     }
     if (missing) {
@@ -156,17 +157,17 @@ static void check_shapes(struct npy_input *input)
     const struct npy *x = &input->x.npy;
     const struct npy *y = &input->y.npy;
     if (x->dims != 2) {
-        faults_add(faults, input->x.path, 0, 0,
-                   "an array of one dimension; x has (rows, features): use reshape(-1, 1)");
+        data_fault_add(faults, input->x.path, 0, 0,
+                       "an array of one dimension; x has (rows, features): use reshape(-1, 1)");
     } else if (x->shape[1] > DATA_FEATURES_MAX || x->shape[0] > DATA_ROWS_MAX) {
-        faults_add(faults, input->x.path, 0, 0, "%llu x %llu is beyond the limits",
-                   (unsigned long long)x->shape[0], (unsigned long long)x->shape[1]);
+        data_fault_add(faults, input->x.path, 0, 0, "%llu x %llu is beyond the limits",
+                       (unsigned long long)x->shape[0], (unsigned long long)x->shape[1]);
     } else if (input->y.fd >= 0 && (y->shape[0] != x->shape[0] || y->shape[1] != 1)) {
-        faults_add(faults, input->y.path, 0, 0, "%llu x %llu targets for %llu rows",
-                   (unsigned long long)y->shape[0], (unsigned long long)y->shape[1],
-                   (unsigned long long)x->shape[0]);
+        data_fault_add(faults, input->y.path, 0, 0, "%llu x %llu targets for %llu rows",
+                       (unsigned long long)y->shape[0], (unsigned long long)y->shape[1],
+                       (unsigned long long)x->shape[0]);
     } else if (x->shape[0] == 0) {
-        faults_add(faults, input->x.path, 0, 0, "no data rows");
+        data_fault_add(faults, input->x.path, 0, 0, "no data rows");
     }
 }
 

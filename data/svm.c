@@ -37,8 +37,9 @@ static const char *token_text(const uint8_t *at, const uint8_t *end, char text[E
 static void svm_fault(struct svm *svm, const uint8_t *at, const char *before, const char *token,
                       const char *after)
 {
-    faults_add(svm->intake->faults, svm->source.path, svm->source.line,
-               (uint64_t)(at - source_bytes(&svm->source)) + 1, "%s'%s' %s", before, token, after);
+    data_fault_add(svm->intake->faults, svm->source.path, svm->source.line,
+                   (uint64_t)(at - source_bytes(&svm->source)) + 1, "%s'%s' %s", before, token,
+                   after);
 }
 
 static int reserve(struct svm *svm, struct err *err)
@@ -106,18 +107,18 @@ static const uint8_t *read_pair(struct svm *svm, const uint8_t *at, const uint8_
         return NULL;
     }
     if (index > limit) {
-        faults_add(svm->intake->faults, svm->source.path, svm->source.line,
-                   (uint64_t)(at - source_bytes(&svm->source)) + 1,
-                   "the index of '%s' is past the last feature, %llu", shown,
-                   (unsigned long long)limit);
+        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line,
+                       (uint64_t)(at - source_bytes(&svm->source)) + 1,
+                       "the index of '%s' is past the last feature, %llu", shown,
+                       (unsigned long long)limit);
         return NULL;
     }
     if (index <= *last) {
-        faults_add(svm->intake->faults, svm->source.path, svm->source.line,
-                   (uint64_t)(at - source_bytes(&svm->source)) + 1,
-                   index == *last ? "index %llu twice in one line (after index %llu)"
-                                  : "index %llu after index %llu; indices ascend within a line",
-                   (unsigned long long)index, (unsigned long long)*last);
+        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line,
+                       (uint64_t)(at - source_bytes(&svm->source)) + 1,
+                       index == *last ? "index %llu twice in one line (after index %llu)"
+                                      : "index %llu after index %llu; indices ascend within a line",
+                       (unsigned long long)index, (unsigned long long)*last);
         return NULL;
     }
     digit++;
@@ -202,7 +203,7 @@ static int read_file(struct svm *svm, const char *path, uint64_t limit, struct e
         }
     }
     if (code == 0 && !any) {
-        faults_add(intake->faults, path, 0, 0, "no data: the file is empty");
+        data_fault_add(intake->faults, path, 0, 0, "no data: the file is empty");
     }
     source_close(&svm->source);
     return code;
@@ -221,8 +222,8 @@ int svm_read(struct intake *intake, struct err *err)
     }
     intake->features = declared > 0 ? declared : intake->features;
     if (code == 0 && intake->faults->count == 0 && intake->rows > 0 && intake->features == 0) {
-        faults_add(intake->faults, settings->paths[0], 0, 0,
-                   "no features: no line has an index:value pair");
+        data_fault_add(intake->faults, settings->paths[0], 0, 0,
+                       "no features: no line has an index:value pair");
     }
     free(svm.columns);
     free(svm.values);

@@ -331,7 +331,7 @@ static int read_file(struct table *table, const char *path, struct err *err)
     }
     int got = fields_next_record(&table->fields, err);
     if (got == 0) {
-        faults_add(intake->faults, path, 0, 0, "no data: the file is empty");
+        data_fault_add(intake->faults, path, 0, 0, "no data: the file is empty");
     }
     if (got == 1 && first_file) {
         code = start_columns(table, err);
