@@ -33,7 +33,8 @@ struct faults {
 void faults_done(struct faults *faults); /* twice is fine */
 void faults_add(struct faults *faults, const char *place, const char *key, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* All faults, a line each, a zero behind the last: "job.yaml:6:11: model.l2: must be at least 0, got -1\n". */
+/* All faults, a line each, a zero behind the last: "job.yaml:6:11: model.l2: must be at least 0,
+ * got -1\n". */
 void faults_print(const struct faults *faults, struct buf *out);
 /* 0 where there is none; else err gets `code` and the first fault's line, and how many more there
  * are. */

@@ -435,22 +435,44 @@ int job_parse(const char *text, size_t size, const char *file_name, const char *
     return faults->count + faults->dropped == before ? 0 : ERR_JOB;
 }
 
-int job_data_parse(const char *text, size_t size, const char *file_name, const char *folder,
-                   struct job_data *ret_data, struct faults *faults)
+/* The keys of the block where the path may be absent: it then comes from elsewhere. */
+static void loosen(struct yaml_key keys[sizeof(data_keys) / sizeof(data_keys[0])], bool no_path)
 {
-    /* The same keys, but the path may come from elsewhere. */
-    struct yaml_key keys[sizeof(data_keys) / sizeof(data_keys[0])];
-    struct job_data data;
-    memcpy(keys, data_keys, sizeof(keys));
+    memcpy(keys, data_keys, sizeof(data_keys));
     keys[0].required = false;
+    keys[0].hidden = no_path;
+}
+
+int job_data_read(const struct yaml_input *input, const char *folder, struct job_data *ret_data,
+                  struct faults *faults)
+{
+    struct yaml_key keys[sizeof(data_keys) / sizeof(data_keys[0])];
+    struct yaml_input checked = *input;
+    struct job_data data;
+    loosen(keys, false);
     const struct yaml_schema loose = YAML_SCHEMA(struct job_data, keys);
-    struct yaml_input input = {text, size, file_name, NULL, 0, check_data_alone};
-    if (yaml_read(&loose, &input, &data, NULL, faults) != 0) {
+    checked.check = check_data_alone;
+    if (yaml_read(&loose, &checked, &data, NULL, faults) != 0) {
         return ERR_JOB;
     }
     make_absolute(&data, folder);
     *ret_data = data;
     return 0;
+}
+
+int job_data_parse(const char *text, size_t size, const char *file_name, const char *folder,
+                   struct job_data *ret_data, struct faults *faults)
+{
+    struct yaml_input input = {.text = text, .size = size, .file_name = file_name};
+    return job_data_read(&input, folder, ret_data, faults);
+}
+
+void job_data_write(const struct job_data *data, struct buf *out)
+{
+    struct yaml_key keys[sizeof(data_keys) / sizeof(data_keys[0])];
+    loosen(keys, data->path.count == 0);
+    const struct yaml_schema loose = YAML_SCHEMA(struct job_data, keys);
+    yaml_write(&loose, data, out);
 }
 
 void job_identity(const struct job *job, const uint8_t dataset_digest[SHA256_SIZE],

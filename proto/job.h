@@ -85,6 +85,13 @@ int job_parse(const char *text, size_t size, const char *file_name, const char *
 int job_data_parse(const char *text, size_t size, const char *file_name, const char *folder,
                    struct job_data *ret_data, struct faults *faults);
 
+/* The same from any input, such as flags as overrides ({"--header", "header", "yes"}). The input's
+ * check is set here. */
+int job_data_read(const struct yaml_input *input, const char *folder, struct job_data *ret_data,
+                  struct faults *faults);
+/* Appends the block as job_data_parse reads it. */
+void job_data_write(const struct job_data *data, struct buf *out);
+
 void job_done(struct job *job); /* a zeroed or finished one is fine */
 void job_data_done(struct job_data *data);
 

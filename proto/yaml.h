@@ -145,8 +145,8 @@ int yaml_read(const struct yaml_schema *schema, const struct yaml_input *input, 
               struct yaml_places *ret_places, struct faults *faults);
 /* Frees what the object's fields hold and zeroes it; a zeroed object is fine. */
 void yaml_release(const struct yaml_schema *schema, void *object);
-/* Appends the object as canonical YAML (a zero behind its end): every key in the schema's order, defaults included, that
- * reads back to an equal object. */
+/* Appends the object as canonical YAML (a zero behind its end): every key in the schema's order,
+ * defaults included, that reads back to an equal object. */
 void yaml_write(const struct yaml_schema *schema, const void *object, struct buf *out);
 /* Appends one value as its canonical YAML text ("0.1", "[a, b]", "10min"). */
 void yaml_write_value(const struct yaml_key *key, const void *object, struct buf *out);

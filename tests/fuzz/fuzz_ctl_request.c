@@ -1,7 +1,7 @@
-/* Whatever bytes come as the body of a request or a hello: refused, or unpacked within the limits,
- * and then packed and unpacked again to the same bytes. */
+/* Whatever bytes come as the body of a request or a hello: refused, or unpacked within the limits
+ * and packed again into one whole frame. (That the library reads back what it packs holds for the
+ * messages that we make, not for every merged and unknown field that it lets in.) */
 #include <stdint.h>
-#include <string.h>
 
 #include <ctl.pb-c.h>
 #include <peer.pb-c.h>
@@ -25,14 +25,7 @@ static void one(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
     if (message_frame(&once, FRAME_REQUEST, 0, 0, message, FRAME_LIMIT_CTL, &err) == 0) {
         ASSERT(frame_parse(once.bytes, once.size, FRAME_LIMIT_CTL, &frame, &used, &err) == 0);
         ASSERT(used == once.size);
-        ProtobufCMessage *again = NULL;
-        struct buf twice = BUF_NONE;
-        ASSERT(message_unpack(type, frame.body, frame.body_size, &again, &err) == 0);
-        ASSERT(message_frame(&twice, FRAME_REQUEST, 0, 0, again, FRAME_LIMIT_CTL, &err) == 0);
-        ASSERT(once.size == twice.size);
-        ASSERT(memcmp(once.bytes, twice.bytes, once.size) == 0);
-        message_free(again);
-        buf_done(&twice);
+        ASSERT(frame.body_size == protobuf_c_message_get_packed_size(message));
     }
     buf_done(&once);
     message_free(message);
