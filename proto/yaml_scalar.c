@@ -233,7 +233,7 @@ static size_t distance(const char *a, const char *b)
 const char *yaml_nearest(const char *word, const char *const *names, size_t names_count)
 {
     size_t size = strlen(word);
-    size_t best = size < 3 ? 0 : size / 3; /* edits that are still a typo */
+    size_t best = size < 2 ? 0 : size < 6 ? 1 : size / 3; /* edits that are still a typo */
     const char *nearest = NULL;
     if (size > WORD_MAX) {
         return NULL;

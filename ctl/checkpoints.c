@@ -1,0 +1,430 @@
+/* checkpoint list, show, verify, fetch. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "checkpoint/checkpoint.h"
+#include "ctl/document.h"
+#include "ctl/folder.h"
+#include "ctl/terminal.h"
+
+static void draw_list(const struct ctl *ctl, const json_t *document, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"JOB", true, false},       {"NAME", false, false},  {"EPOCH", true, false},
+        {"STEP", true, false},      {"STATE", false, false}, {"CURRENT", false, false},
+        {"LOSS", true, false},      {"BYTES", true, false},  {"SHARDS", true, false},
+        {"REPLICAS", true, true},   {"AGE", true, false},    {"PARAMETER", false, false},
+        {"GENERATION", true, true}, {"FOLDER", false, true},
+    };
+    struct table table;
+    size_t index = 0;
+    json_t *item = NULL;
+    bool wide = ctl->args.output == OUTPUT_WIDE;
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]), wide);
+    json_array_foreach(document_list(document, "checkpoints"), index, item)
+    {
+        cell_integer(&table, item, "job");
+        cell_text(&table, item, "name");
+        cell_integer(&table, item, "epoch");
+        cell_integer(&table, item, "step");
+        cell_text(&table, item, "state");
+        table_cell(&table, "%s", document_true(item, "current") ? "yes" : "");
+        cell_number(&table, item, "loss");
+        cell_bytes(&table, item, "bytes");
+        cell_integer(&table, item, "shards");
+        cell_integer(&table, item, "replicas");
+        cell_age(&table, item, "published_at_ms");
+        table_cell(&table, "%.*s", wide ? 64 : 12, document_text(item, "parameter_sha256"));
+        cell_integer(&table, item, "generation");
+        cell_text(&table, item, "folder");
+    }
+    if (table.cells_count == 0) {
+        say(ctl, "no checkpoints");
+    } else {
+        table_print(&table, out);
+    }
+    table_done(&table);
+}
+
+int run_checkpoints(struct ctl *ctl, struct problem *problem)
+{
+    char name[256] = "";
+    Ctl__CheckpointList list = CTL__CHECKPOINT_LIST__INIT;
+    Ctl__Request request = CTL__REQUEST__INIT;
+    if (ctl->args.words_count > 0) {
+        (void)snprintf(name, sizeof(name), "%s", ctl->args.words[0]);
+    }
+    list.job = name;
+    request.ask_case = CTL__REQUEST__ASK_CHECKPOINT_LIST;
+    request.checkpoint_list = &list;
+    return output_answer(ctl, &request, "checkpoints", "epoch", draw_list, problem);
+}
+
+static json_t *hex_value(const uint8_t digest[SHA256_SIZE])
+{
+    char hex[SHA256_HEX_SIZE];
+    sha256_hex(digest, hex);
+    return json_string(hex);
+}
+
+/* files: the fs of the folder's parent, or NULL where states are not looked for. */
+static json_t *manifest_document(const struct folder *folder, const struct manifest *manifest,
+                                 bool verified)
+{
+    json_t *shards = json_array();
+    for (uint32_t i = 0; i < manifest->shards_count; i++) {
+        const struct manifest_shard *shard = &manifest->shards[i];
+        char path[FOLDER_PATH_SIZE];
+        struct stat about;
+        (void)snprintf(path, sizeof(path), "%s/%s", folder->path, shard->file);
+        bool here = lstat(path, &about) == 0 && S_ISREG(about.st_mode);
+        bool whole = here && (uint64_t)about.st_size == shard->size;
+        (void)json_array_append_new(
+            shards,
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:s}", "file", shard->file, "node",
+                      shard->node, "first", (json_int_t)shard->first, "end", (json_int_t)shard->end,
+                      "bytes", (json_int_t)shard->size, "sha256", hex_value(shard->sha256), "state",
+                      !here      ? "absent"
+                      : !whole   ? "damaged"
+                      : verified ? "verified"
+                                 : "here"));
+    }
+    double loss = 0;
+    char loss_hex[40];
+    memcpy(&loss, &manifest->loss_bits, sizeof(loss));
+    (void)snprintf(loss_hex, sizeof(loss_hex), "%a", loss);
+    json_t *loss_value = isfinite(loss) ? json_real(loss) : json_null();
+    return json_pack("{s:i, s:s, s:I, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:s, s:o, s:o, s:I, s:o}",
+                     "schema", 1, "folder", folder->path, "job", (json_int_t)manifest->job, "name",
+                     manifest->name, "identity", hex_value(manifest->identity), "policy",
+                     manifest->policy, "epoch", (json_int_t)manifest->epoch, "step",
+                     (json_int_t)manifest->step, "generation", (json_int_t)manifest->generation,
+                     "loss", loss_value, "loss_hex", loss_hex, "parameter_sha256",
+                     hex_value(manifest->parameter_sha256), "accumulator_sha256",
+                     hex_value(manifest->accumulator_sha256), "coordinates",
+                     (json_int_t)manifest->coordinates, "shards", shards);
+}
+
+static void draw_checkpoint(const struct ctl *ctl, const json_t *document, struct buf *out)
+{
+    static const struct table_column columns[] = {{"SHARD", false, false}, {"NODE", false, false},
+                                                  {"FIRST", true, false},  {"END", true, false},
+                                                  {"BYTES", true, false},  {"STATE", false, false},
+                                                  {"SHA256", false, true}};
+    struct table table;
+    size_t index = 0;
+    json_t *shard = NULL;
+    buf_print(out, "%s: job %lld '%s', epoch %lld of step %lld, %lld coordinates\n",
+              document_text(document, "folder"), (long long)document_integer(document, "job"),
+              document_text(document, "name"), (long long)document_integer(document, "epoch"),
+              (long long)document_integer(document, "step"),
+              (long long)document_integer(document, "coordinates"));
+    buf_print(out, "loss         %.9g (%s)\n", document_number(document, "loss"),
+              document_text(document, "loss_hex"));
+    buf_print(out, "parameter    %s\naccumulator  %s\nidentity     %s\npolicy       %s\n\n",
+              document_text(document, "parameter_sha256"),
+              document_text(document, "accumulator_sha256"), document_text(document, "identity"),
+              document_text(document, "policy"));
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]),
+               ctl->args.output == OUTPUT_WIDE);
+    json_array_foreach(document_list(document, "shards"), index, shard)
+    {
+        cell_text(&table, shard, "file");
+        cell_text(&table, shard, "node");
+        cell_integer(&table, shard, "first");
+        cell_integer(&table, shard, "end");
+        cell_integer(&table, shard, "bytes");
+        cell_text(&table, shard, "state");
+        cell_text(&table, shard, "sha256");
+    }
+    table_print(&table, out);
+    table_done(&table);
+}
+
+static int with_hint(int code, struct problem *problem)
+{
+    if (code == ERR_NOT_FOUND) {
+        problem_hint(problem, "name a checkpoint's folder, such as out/checkpoint/epoch-00000004, "
+                              "or a job's 'latest'");
+    }
+    return code;
+}
+
+int run_checkpoint_show(struct ctl *ctl, struct problem *problem)
+{
+    struct folder folder;
+    int code = folder_open(ctl->args.words[0], &folder, problem);
+    if (code != 0) {
+        return with_hint(code, problem);
+    }
+    struct manifest *manifest = calloc(1, sizeof(*manifest));
+    ASSERT(manifest != NULL);
+    code = checkpoint_read_manifest(folder.fs, folder.name, manifest, &problem->err);
+    if (code == 0) {
+        json_t *document = manifest_document(&folder, manifest, false);
+        code = output_document(ctl, document, NULL, "epoch", draw_checkpoint, problem);
+        json_decref(document);
+    } else {
+        (void)err_prefix(&problem->err, "%s: ", ctl->args.words[0]);
+    }
+    free(manifest);
+    folder_close(&folder);
+    return with_hint(code, problem);
+}
+
+int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
+{
+    struct folder folder;
+    struct checkpoint_verdict verdict = {0};
+    int code = folder_open(ctl->args.words[0], &folder, problem);
+    if (code != 0) {
+        return with_hint(code, problem);
+    }
+    struct manifest *manifest = calloc(1, sizeof(*manifest));
+    ASSERT(manifest != NULL);
+    code = checkpoint_verify(folder.fs, folder.name, manifest, &verdict, &problem->err);
+    if (code == 0) {
+        json_t *document = manifest_document(&folder, manifest, true);
+        (void)json_object_set_new(document, "ok", json_true());
+        (void)json_object_set_new(document, "whole", json_boolean(verdict.whole));
+        code = output_document(ctl, document, NULL, "epoch", draw_checkpoint, problem);
+        say(ctl,
+            verdict.whole ? "all %u shards and both vectors agree with the manifest"
+                          : "%u shards agree with the manifest; the others are not here",
+            verdict.shards);
+        json_decref(document);
+    } else {
+        (void)err_prefix(&problem->err, "%s: ", ctl->args.words[0]);
+    }
+    free(manifest);
+    folder_close(&folder);
+    return with_hint(code, problem);
+}
+
+/* One file of an epoch from one node, appended to *bytes or, with fd >= 0, written there. */
+static int fetch_file(struct client *client, char *job, uint64_t epoch, char *name, int fd,
+                      struct buf *bytes, struct problem *problem)
+{
+    uint64_t offset = 0;
+    for (;;) {
+        struct answer answer = {NULL, NULL};
+        Ctl__CheckpointFile file = CTL__CHECKPOINT_FILE__INIT;
+        Ctl__Request request = CTL__REQUEST__INIT;
+        file.job = job;
+        file.epoch = epoch;
+        file.name = name;
+        file.offset = offset;
+        request.ask_case = CTL__REQUEST__ASK_CHECKPOINT_FILE;
+        request.checkpoint_file = &file;
+        int code = client_call(client, &request, &answer, problem);
+        if (code != 0) {
+            return code;
+        }
+        size_t size = answer.reply->data.len;
+        uint64_t total = answer.reply->total;
+        if (bytes != NULL) {
+            buf_put(bytes, answer.reply->data.data, size);
+        } else if (write(fd, answer.reply->data.data, size) != (ssize_t)size) {
+            code = problem_set(problem, ERR_DISK, "'%s': %s", name, err_errno(errno));
+        }
+        answer_done(&answer);
+        offset += size;
+        if (code != 0 || offset >= total) {
+            return code;
+        }
+        if (size == 0 || (bytes != NULL && bytes->size > MANIFEST_SIZE_MAX)) {
+            return problem_set(problem, ERR_PROTO, "'%s' came in part only: %llu of %llu bytes",
+                               name, (unsigned long long)offset, (unsigned long long)total);
+        }
+    }
+}
+
+#define SOURCES_MAX 65
+
+struct sources {
+    struct client *clients[SOURCES_MAX];
+    char names[SOURCES_MAX][64];
+    size_t count;
+};
+
+static void sources_close(struct sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        client_close(sources->clients[i]);
+    }
+    sources->count = 0;
+}
+
+/* The named daemon, and all others that it knows and that can be reached. */
+static int sources_open(struct ctl *ctl, struct sources *sources, struct problem *problem)
+{
+    struct answer answer = {NULL, NULL};
+    Ctl__Empty empty = CTL__EMPTY__INIT;
+    Ctl__Request request = CTL__REQUEST__INIT;
+    request.ask_case = CTL__REQUEST__ASK_NODES;
+    request.nodes = &empty;
+    int code = client_open_for(ctl, &sources->clients[0], problem);
+    if (code != 0) {
+        return code;
+    }
+    sources->count = 1;
+    code = client_call(sources->clients[0], &request, &answer, problem);
+    size_t index = 0;
+    json_t *node = NULL;
+    json_array_foreach(document_list(answer.json, "nodes"), index, node)
+    {
+        struct problem unreachable = {0};
+        size_t at = document_true(node, "self") ? 0 : sources->count;
+        if (at > 0 && (sources->count == SOURCES_MAX ||
+                       client_open(document_text(node, "address"), 3000, &sources->clients[at],
+                                   &unreachable) != 0)) {
+            say(ctl, "node %s is left out: %s", document_text(node, "name"), unreachable.err.text);
+            continue;
+        }
+        (void)snprintf(sources->names[at], sizeof(sources->names[at]), "%s",
+                       document_text(node, "name"));
+        sources->count += at > 0 ? 1 : 0;
+    }
+    answer_done(&answer);
+    return code;
+}
+
+static int fetch_shard(const struct sources *sources, const struct manifest *manifest,
+                       const struct manifest_shard *shard, const char *part,
+                       struct problem *problem)
+{
+    char path[FOLDER_PATH_SIZE];
+    char job[32];
+    char file[MANIFEST_TEXT_SIZE];
+    (void)snprintf(path, sizeof(path), "%s/%s", part, shard->file);
+    (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)manifest->job);
+    (void)snprintf(file, sizeof(file), "%s", shard->file);
+    int code =
+        problem_set(problem, ERR_NOT_FOUND, "no node that can be reached has '%s'", shard->file);
+    for (int pass = 0; pass < 2; pass++) { /* its own node first, then all others */
+        for (size_t i = 0; i < sources->count; i++) {
+            if ((strcmp(sources->names[i], shard->node) == 0) != (pass == 0)) {
+                continue;
+            }
+            struct problem own = {0};
+            int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+            if (fd < 0) {
+                return problem_set(problem, ERR_DISK, "'%s': %s", path, err_errno(errno));
+            }
+            int got = fetch_file(sources->clients[i], job, manifest->epoch, file, fd, NULL, &own);
+            if (close(fd) != 0 && got == 0) {
+                got = problem_set(&own, ERR_DISK, "'%s': %s", path, err_errno(errno));
+            }
+            if (got == 0) {
+                *problem = (struct problem){0};
+                return 0;
+            }
+            code = problem_set(problem, got, "'%.60s' from node %.60s: %.300s", shard->file,
+                               sources->names[i], own.err.text);
+        }
+    }
+    problem_hint(problem, "is node %s up? 'coppeliusctl nodes' tells", shard->node);
+    return code;
+}
+
+/* Manifest and all shards into `part`, each a closed file. */
+static int fetch_into(struct ctl *ctl, const struct sources *sources, uint64_t epoch,
+                      const char *part, struct problem *problem)
+{
+    struct buf bytes = BUF_NONE;
+    char job[256] = "";
+    char name[] = "manifest.json";
+    char path[FOLDER_PATH_SIZE];
+    int code = ERR_NOT_FOUND;
+    if (ctl->args.value[FLAG_JOB] != NULL) {
+        (void)snprintf(job, sizeof(job), "%s", ctl->args.value[FLAG_JOB]);
+    }
+    for (size_t i = 0; i < sources->count && code != 0; i++) {
+        buf_clear(&bytes);
+        code = fetch_file(sources->clients[i], job, epoch, name, -1, &bytes, problem);
+    }
+    struct manifest *manifest = calloc(1, sizeof(*manifest));
+    ASSERT(manifest != NULL);
+    if (code == 0) {
+        *problem = (struct problem){0};
+        code = manifest_parse(bytes.bytes, bytes.size, manifest, &problem->err);
+    }
+    (void)snprintf(path, sizeof(path), "%s/%s", part, name);
+    if (code == 0) {
+        FILE *file = fopen(path, "wb");
+        bool good = file != NULL && fwrite(bytes.bytes, 1, bytes.size, file) == bytes.size;
+        if (file == NULL || fclose(file) != 0 || !good) {
+            code = problem_set(problem, ERR_DISK, "'%s': %s", path, err_errno(errno));
+        }
+    }
+    for (uint32_t i = 0; code == 0 && i < manifest->shards_count; i++) {
+        say(ctl, "%s from %s (%llu bytes)", manifest->shards[i].file, manifest->shards[i].node,
+            (unsigned long long)manifest->shards[i].size);
+        code = fetch_shard(sources, manifest, &manifest->shards[i], part, problem);
+    }
+    free(manifest);
+    buf_done(&bytes);
+    return code;
+}
+
+int run_checkpoint_fetch(struct ctl *ctl, struct problem *problem)
+{
+    char *end = NULL;
+    const char *word = ctl->args.words[0];
+    const char *output = ctl->args.value[FLAG_OUTPUT];
+    unsigned long long epoch = strtoull(word, &end, 10);
+    if (word[0] < '0' || word[0] > '9' || *end != '\0') {
+        problem_hint(problem, "give the number that 'coppeliusctl checkpoint list' shows; 0 is the "
+                              "newest");
+        return problem_set(problem, ERR_USAGE, "'%s' is not an epoch", word);
+    }
+    if (output == NULL) {
+        problem_hint(problem, "--output DIR names the folder that is made");
+        return problem_set(problem, ERR_USAGE, "--output is missing");
+    }
+    struct folder folder;
+    int code = folder_make(output, &folder, problem); /* the parent; output must not exist */
+    if (code != 0) {
+        return code;
+    }
+    char part_name[FOLDER_PATH_SIZE];
+    char part_path[FOLDER_PATH_SIZE + 8];
+    (void)snprintf(part_name, sizeof(part_name), "%.480s.part", folder.name);
+    (void)snprintf(part_path, sizeof(part_path), "%s.part", folder.path);
+    struct sources sources = {.count = 0};
+    code = sources_open(ctl, &sources, problem);
+    if (code == 0) {
+        code = fs_remove_tree(folder.fs, part_name, &problem->err);
+    }
+    if (code == 0) {
+        code = folder.fs->ops->mkdir(folder.fs, part_name, &problem->err);
+    }
+    if (code == 0) {
+        code = fetch_into(ctl, &sources, epoch, part_path, problem);
+        if (code == 0) {
+            code = checkpoint_seal(folder.fs, part_name, folder.name, &problem->err);
+        }
+        struct err unused = {0};
+        (void)fs_remove_tree(folder.fs, part_name, &unused);
+    }
+    sources_close(&sources);
+    if (code == 0) {
+        struct manifest *manifest = calloc(1, sizeof(*manifest));
+        ASSERT(manifest != NULL);
+        code = checkpoint_read_manifest(folder.fs, folder.name, manifest, &problem->err);
+        if (code == 0) {
+            json_t *document = manifest_document(&folder, manifest, true);
+            code = output_document(ctl, document, NULL, "epoch", draw_checkpoint, problem);
+            json_decref(document);
+        }
+        free(manifest);
+    }
+    folder_close(&folder);
+    return code;
+}

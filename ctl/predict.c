@@ -1,0 +1,261 @@
+/* predict: a daemon does the products, here numbers become text. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "ctl/dataflags.h"
+#include "ctl/document.h"
+#include "ctl/jobfile.h"
+#include "ctl/spawn.h"
+#include "ctl/terminal.h"
+
+#define PREDICT_TIMEOUT_MS 600000 /* between two replies: data may have to be imported first */
+
+static void draw_predict(const struct ctl *ctl, const json_t *document, struct buf *out)
+{
+    (void)ctl;
+    buf_print(out, "%lld rows with epoch %lld of step %lld on %s\n",
+              (long long)document_integer(document, "rows"),
+              (long long)document_integer(document, "epoch"),
+              (long long)document_integer(document, "step"), document_text(document, "device"));
+    if (isfinite(document_number(document, "rmse"))) {
+        buf_print(out, "RMSE %.9g\nMAE  %.9g\n", document_number(document, "rmse"),
+                  document_number(document, "mae"));
+        buf_print(out, "R^2  %.9g\n", document_number(document, "r2"));
+    }
+    const json_t *first = document_list(document, "first");
+    static const struct table_column columns[] = {{"PREDICTED", true, false},
+                                                  {"ACTUAL", true, false}};
+    struct table table;
+    table_init(&table, columns, 2, false);
+    for (size_t i = 0; i < json_array_size(first); i++) {
+        const json_t *pair = json_array_get(first, i);
+        table_cell(&table, "%.9g", json_number_value(json_array_get(pair, 0)));
+        if (json_is_number(json_array_get(pair, 1))) {
+            table_cell(&table, "%.9g", json_number_value(json_array_get(pair, 1)));
+        } else {
+            table_cell(&table, "-");
+        }
+    }
+    if (table.cells_count > 0) {
+        table_print(&table, out);
+    }
+    table_done(&table);
+}
+
+static double value_at(const uint8_t *bytes)
+{
+    struct reader reader = {bytes, 8, false};
+    return read_f64(&reader);
+}
+
+/* Writes each value on its line; the last reply's document is the answer. */
+static int receive(struct client *client, FILE *file, json_t **ret_document,
+                   struct problem *problem)
+{
+    for (bool more = true; more;) {
+        struct answer answer = {NULL, NULL};
+        int code = client_next(client, PREDICT_TIMEOUT_MS, &answer, problem);
+        if (code == 0 && answer.reply == NULL) {
+            code = problem_set(problem, ERR_TIMEOUT, "no prediction within %d s",
+                               PREDICT_TIMEOUT_MS / 1000);
+        }
+        if (code == 0 && answer.reply->data.len % 8 != 0) {
+            code = problem_set(problem, ERR_PROTO, "predictions came as %zu bytes",
+                               answer.reply->data.len);
+        }
+        if (code != 0) {
+            answer_done(&answer);
+            return code;
+        }
+        for (size_t i = 0; i < answer.reply->data.len; i += 8) {
+            (void)fprintf(file, "%.17g\n", value_at(answer.reply->data.data + i));
+        }
+        more = answer.reply->more;
+        if (answer.json != NULL) {
+            json_decref(*ret_document);
+            *ret_document = json_incref(answer.json);
+        }
+        answer_done(&answer);
+        if (ferror(file) != 0) {
+            return problem_set(problem, ERR_DISK, "cannot write the predictions: %s",
+                               err_errno(errno));
+        }
+    }
+    if (*ret_document == NULL) {
+        return problem_set(problem, ERR_PROTO, "the daemon's answer has no document");
+    }
+    return 0;
+}
+
+/* Into FILE.part, renamed when whole; or to stdout. */
+static int write_predictions(struct client *client, const char *output, json_t **ret_document,
+                             struct problem *problem)
+{
+    if (output == NULL || strcmp(output, "-") == 0) {
+        int code = receive(client, stdout, ret_document, problem);
+        return code == 0 && fflush(stdout) != 0
+                   ? problem_set(problem, ERR_DISK, "cannot write to standard output: %s",
+                                 err_errno(errno))
+                   : code;
+    }
+    char *part = NULL;
+    int size = asprintf(&part, "%s.part", output);
+    FILE *file = size > 0 ? fopen(part, "wb") : NULL;
+    if (file == NULL) {
+        int code = problem_set(problem, ERR_DISK, "'%s': %s", part, err_errno(errno));
+        free(part);
+        return code;
+    }
+    int code = receive(client, file, ret_document, problem);
+    bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    good = fclose(file) == 0 && good;
+    if (code == 0 && (!good || rename(part, output) != 0)) {
+        code = problem_set(problem, ERR_DISK, "'%s': %s", output, err_errno(errno));
+    }
+    if (code != 0) {
+        (void)unlink(part);
+    }
+    free(part);
+    return code;
+}
+
+struct question {
+    char *checkpoint;
+    char *data_path;
+    struct buf settings;
+    char rows[16];
+};
+
+static void question_done(struct question *question)
+{
+    free(question->checkpoint);
+    free(question->data_path);
+    buf_done(&question->settings);
+}
+
+static int question_of(const struct args *args, bool local, struct question *question,
+                       struct problem *problem)
+{
+    const char *rows = args->value[FLAG_ROWS] != NULL ? args->value[FLAG_ROWS] : "all";
+    struct stat about;
+    struct job_data data;
+    if (args->value[FLAG_CHECKPOINT] == NULL || args->value[FLAG_DATA] == NULL) {
+        problem_hint(problem, "predict needs --checkpoint DIR and --data FILE");
+        return problem_set(problem, ERR_USAGE, "--%s is missing",
+                           args->value[FLAG_CHECKPOINT] == NULL ? "checkpoint" : "data");
+    }
+    if (strcmp(rows, "all") != 0 && strcmp(rows, "train") != 0 && strcmp(rows, "test") != 0) {
+        problem_hint(problem, "give all, train or test");
+        return problem_set(problem, ERR_USAGE, "--rows %s is none of them", rows);
+    }
+    (void)snprintf(question->rows, sizeof(question->rows), "%s", rows);
+    /* A daemon elsewhere has its own files: the paths go as they are. */
+    int code = 0;
+    if (local) {
+        code = path_absolute(args->value[FLAG_CHECKPOINT], &question->checkpoint, problem);
+        if (code == 0) {
+            code = path_absolute(args->value[FLAG_DATA], &question->data_path, problem);
+            code = code == ERR_NOT_FOUND ? ERR_DATA : code; /* refused input */
+        }
+    } else {
+        question->checkpoint = strdup(args->value[FLAG_CHECKPOINT]);
+        question->data_path = strdup(args->value[FLAG_DATA]);
+        if (question->checkpoint[0] != '/' || question->data_path[0] != '/') {
+            problem_hint(problem, "the daemon has its own files: give paths from / on");
+            code = problem_set(problem, ERR_USAGE,
+                               "--checkpoint and --data must be absolute for "
+                               "a daemon on another machine");
+        }
+    }
+    if (code != 0) {
+        return code;
+    }
+    bool is_folder = local && stat(question->data_path, &about) == 0 && S_ISDIR(about.st_mode);
+    code = dataflags_read(args, is_folder ? "native" : NULL, &data, problem);
+    if (code != 0) {
+        return code;
+    }
+    if (strcmp(rows, "all") != 0 && data.test == 0) {
+        problem_hint(problem, "give the job's split: --test 0.2 (and --shuffle SEED where it has "
+                              "one)");
+        code = problem_set(problem, ERR_USAGE, "--rows %s needs --test", rows);
+    }
+    job_data_write(&data, &question->settings);
+    job_data_done(&data);
+    return code;
+}
+
+static int ask(struct ctl *ctl, struct client *client, struct question *question,
+               struct problem *problem)
+{
+    const char *output = ctl->args.value[FLAG_OUTPUT];
+    json_t *document = NULL;
+    Ctl__Predict predict = CTL__PREDICT__INIT;
+    Ctl__Request request = CTL__REQUEST__INIT;
+    predict.checkpoint = question->checkpoint;
+    predict.data_path = question->data_path;
+    predict.data_settings = (char *)question->settings.bytes;
+    predict.rows = question->rows;
+    predict.metrics = ctl->args.value[FLAG_METRICS] != NULL;
+    request.ask_case = CTL__REQUEST__ASK_PREDICT;
+    request.predict = &predict;
+    int code = client_ask(client, &request, problem);
+    if (code == 0) {
+        code = write_predictions(client, output, &document, problem);
+    }
+    if (code == 0 && output != NULL && strcmp(output, "-") != 0) {
+        code = output_document(ctl, document, NULL, "rows", draw_predict, problem);
+    } else if (code == 0) { /* stdout has the numbers */
+        struct buf text = BUF_NONE;
+        draw_predict(ctl, document, &text);
+        if (!ctl->quiet) {
+            terminal_say_lines((const char *)text.bytes);
+        }
+        buf_done(&text);
+    }
+    json_decref(document);
+    return code;
+}
+
+int run_predict(struct ctl *ctl, struct problem *problem)
+{
+    const char *endpoint = client_endpoint_named(&ctl->args);
+    bool local =
+        endpoint == NULL || strncmp(endpoint, "unix:", 5) == 0 || strncmp(endpoint, "127.", 4) == 0;
+    struct question question = {.settings = BUF_NONE};
+    struct client *client = NULL;
+    struct spawn_settings settings;
+    struct spawn spawn;
+    int code = question_of(&ctl->args, local, &question, problem);
+    if (code == 0) {
+        code = spawn_settings_of(&ctl->args, &settings, problem);
+    }
+    if (code != 0) {
+        question_done(&question);
+        return code;
+    }
+    if (endpoint != NULL) {
+        code = client_open_for(ctl, &client, problem);
+        if (code == 0) {
+            code = ask(ctl, client, &question, problem);
+        }
+        client_close(client);
+    } else {
+        code = spawn_start(&settings, &spawn, problem);
+        if (code == 0) {
+            code = client_open(spawn.nodes[0].endpoint, CLIENT_TIMEOUT_MS, &client, problem);
+        }
+        if (code == 0) {
+            code = ask(ctl, client, &question, problem);
+        }
+        client_close(client);
+        spawn_done(&spawn, false);
+    }
+    question_done(&question);
+    return code;
+}
