@@ -268,18 +268,20 @@ static void look_at_address(const struct doctor_settings *settings, struct list 
     }
 }
 
-size_t doctor_look(const struct doctor_settings *settings, struct document_check *checks,
-                   size_t checks_count)
+size_t doctor_look(const struct doctor_settings *settings, bool device_is_taken,
+                   struct document_check *checks, size_t checks_count)
 {
     struct list list = {checks, checks_count};
     look_at_disk(settings, &list);
     look_at_device(settings, &list);
     if (settings->selftest == NULL) {
-        add(&list, "selftest", DOCUMENT_SKIPPED, "", "the golden step was not asked for");
+        add(&list, "selftest", DOCUMENT_SKIPPED, "", "this node has no device of its own");
+    } else if (device_is_taken) {
+        add(&list, "selftest", DOCUMENT_SKIPPED, "", "a session works on the device now");
     } else {
         struct err err = {0};
         char sentence[FACTS_TEXT_SIZE] = "";
-        if (settings->selftest(sentence, sizeof(sentence), &err) == 0) {
+        if (settings->selftest(settings->selftest_context, sentence, sizeof(sentence), &err) == 0) {
             add(&list, "selftest", DOCUMENT_OK, "", "%s", sentence);
         } else {
             add(&list, "selftest", DOCUMENT_FAILED,
@@ -352,6 +354,7 @@ struct visit {
     const struct facts *facts;
     doctor_done_fn *done;
     void *context;
+    bool device_is_taken;
     size_t count;
     struct document_check checks[DOCTOR_CHECKS_MAX];
 };
@@ -359,14 +362,14 @@ struct visit {
 static void on_work(uv_work_t *work)
 {
     struct visit *visit = OWNER_OF(work, struct visit, work);
-    visit->count = doctor_look(visit->settings, visit->checks, 0);
+    visit->count = doctor_look(visit->settings, visit->device_is_taken, visit->checks, 0);
 }
 
 static void on_worked(uv_work_t *work, int status)
 {
     struct visit *visit = OWNER_OF(work, struct visit, work);
     struct list list = {visit->checks, visit->count};
-    if (status == 0 && visit->facts != NULL) {
+    if (status == 0 && visit->facts != NULL && !visit->settings->closing) {
         ask_facts(visit->facts, &list);
     }
     visit->done(visit->context, visit->checks, list.count);
@@ -384,6 +387,11 @@ int doctor_run(uv_loop_t *loop, const struct doctor_settings *settings, const st
     visit->facts = facts;
     visit->done = done;
     visit->context = context;
+    if (facts != NULL) {
+        static struct facts_session session;
+        facts->session(facts->daemon, &session);
+        visit->device_is_taken = session.open;
+    }
     int status = uv_queue_work(loop, &visit->work, on_work, on_worked);
     ASSERT(status == 0);
     return 0;

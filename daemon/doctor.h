@@ -6,6 +6,7 @@
 #ifndef COPPELIUS_DAEMON_DOCTOR_H
 #define COPPELIUS_DAEMON_DOCTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -16,7 +17,7 @@
 
 #define DOCTOR_CHECKS_MAX 64
 
-struct doctor_settings { /* immutable while checks run */
+struct doctor_settings { /* immutable while checks run, but for closing */
     char state_dir[FACTS_PATH_SIZE];
     char device[64];             /* as configured: cpu, auto, cuda, an index, a UUID */
     char listen[32];             /* IP:PORT */
@@ -24,7 +25,9 @@ struct doctor_settings { /* immutable while checks run */
     char http[32];               /* IP:PORT, "" without */
     uint64_t storage_free_least; /* bytes; below is a failure */
     /* The golden step (selftest.h); NULL: skipped. Pool thread. */
-    int (*selftest)(char *sentence, size_t sentence_size, struct err *err);
+    int (*selftest)(void *context, char *sentence, size_t sentence_size, struct err *err);
+    void *selftest_context;
+    bool closing; /* the facts are gone: a visit that comes back asks them nothing */
 };
 
 typedef void doctor_done_fn(void *context, const struct document_check *checks,
@@ -32,8 +35,8 @@ typedef void doctor_done_fn(void *context, const struct document_check *checks,
 
 /* The checks that need no cluster; blocks (fsync, driver): any thread but a loop. Appends to
  * checks; returns the new count. */
-size_t doctor_look(const struct doctor_settings *settings, struct document_check *checks,
-                   size_t checks_count);
+size_t doctor_look(const struct doctor_settings *settings, bool device_is_taken,
+                   struct document_check *checks, size_t checks_count);
 /* All checks; facts may be NULL (before the start). done comes once, on the loop. */
 int doctor_run(uv_loop_t *loop, const struct doctor_settings *settings, const struct facts *facts,
                doctor_done_fn *done, void *context, struct err *err);

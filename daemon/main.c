@@ -1,0 +1,498 @@
+/* coppeliusd: arguments, configuration, state folder, signals; opens the daemon and its services
+ * and takes both down in reverse. Works as a foreground process, as PID 1 of a container and as a
+ * unit of Type=notify alike: logs to stderr, never forks.
+ *
+ *   STARTING -> TESTING -> READY        the self-test has passed                 [on_tested]
+ *   any -> STOPPING                     SIGTERM, SIGINT, a failure               [stop]
+ *   STOPPING -> CLOSING                 the daemon is closed                     [on_stopped]
+ *   CLOSING -> the loop ends            the services are closed                  [on_closed] */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/config.h"
+#include "daemon/daemon.h"
+#include "daemon/selftest.h"
+#include "daemon/services.h"
+#include "daemon/state_folder.h"
+#include "daemon/version.h"
+
+#define SETTINGS_MAX     64
+#define TEST_RETRY_MS    5000
+#define TEST_DEADLINE_MS 60000 /* a GPU may come late at boot; then the start has failed */
+
+enum program_state { STARTING, TESTING, READY, STOPPING, CLOSING };
+
+struct program {
+    enum program_state state;
+    uv_loop_t loop;
+    const char *config_path; /* NULL: the usual one, where it is there */
+    const char *settings[SETTINGS_MAX];
+    size_t settings_count;
+    struct config configs[2]; /* the one in use, and the one before or after a reload */
+    struct config *config;
+    struct state_folder folder;
+    struct log_ring ring;
+    struct daemon *daemon;
+    struct services services;
+    bool services_open;
+    uv_signal_t signals[5];
+    size_t signals_count;
+    uv_timer_t timer; /* the self-test's next try, or a stop that must not come from inside */
+    uv_work_t test;
+    uint64_t test_began_ms;
+    struct session_settings session;
+    struct err test_err;
+    char test_sentence[FACTS_TEXT_SIZE];
+    bool test_busy;
+    bool stop_asked;
+    struct err failure; /* why it ends, code 0: asked to */
+};
+
+static void stop(struct program *program, const char *why);
+
+/* ---- the self-test ---- */
+
+static int run_selftest(void *context, char *sentence, size_t sentence_size, struct err *err)
+{
+    const struct session_settings *settings = context;
+    return selftest_run(settings, /* backend= */ NULL, sentence, sentence_size, err);
+}
+
+static void on_test(uv_work_t *work)
+{
+    struct program *program = OWNER_OF(work, struct program, test);
+    program->test_err = (struct err){0};
+    (void)run_selftest(&program->session, program->test_sentence, sizeof(program->test_sentence),
+                       &program->test_err);
+}
+
+static void fail(struct program *program, const struct err *err)
+{
+    if (program->failure.code == 0) {
+        program->failure = *err;
+        log_error("daemon.failed", "reason=\"%s\"", err->text);
+    }
+}
+
+static void begin_test(struct program *program);
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct program *program = OWNER_OF(timer, struct program, timer);
+    if (program->failure.code != 0) {
+        stop(program, "a failure");
+    } else if (program->state == TESTING && !program->test_busy) {
+        begin_test(program);
+    }
+}
+
+static void soon(struct program *program, uint64_t delay_ms)
+{
+    int status = uv_timer_start(&program->timer, on_timer, delay_ms, /* repeat= */ 0);
+    ASSERT(status == 0);
+}
+
+static void be_ready(struct program *program, const char *sentence)
+{
+    program->state = READY;
+    daemon_set_selftest(program->daemon, NULL);
+    log_notice("daemon.ready", "node=%s cluster=%s listen=%s selftest=\"%s\"",
+               program->config->name, program->config->cluster, program->config->listen, sentence);
+    notify_ready(&program->services.notify);
+}
+
+static void on_tested(uv_work_t *work, int status)
+{
+    struct program *program = OWNER_OF(work, struct program, test);
+    program->test_busy = false;
+    if (program->state != TESTING || status != 0) {
+        return; /* It is stopping: the loop waited for this only. */
+    }
+    if (program->test_err.code == 0) {
+        be_ready(program, program->test_sentence);
+        return;
+    }
+    daemon_set_selftest(program->daemon, &program->test_err);
+    bool may_come = program->test_err.code == ERR_DEVICE || program->test_err.code == ERR_BUSY;
+    if (may_come && clock_now_ms() - program->test_began_ms < TEST_DEADLINE_MS) {
+        log_warning("selftest.failed", "reason=\"%s\", trying again in %d s",
+                    program->test_err.text, TEST_RETRY_MS / 1000);
+        soon(program, TEST_RETRY_MS);
+        return;
+    }
+    fail(program, &program->test_err);
+    soon(program, 0);
+}
+
+static void begin_test(struct program *program)
+{
+    program->test_busy = true;
+    int status = uv_queue_work(&program->loop, &program->test, on_test, on_tested);
+    ASSERT(status == 0);
+}
+
+/* ---- the end ---- */
+
+static void on_closed(void *context)
+{
+    struct program *program = context;
+    for (size_t i = 0; i < program->signals_count; i++) {
+        uv_close((uv_handle_t *)&program->signals[i], NULL);
+    }
+    uv_close((uv_handle_t *)&program->timer, NULL);
+}
+
+/* The daemon is gone, and its facts: nothing may ask for them from here on. */
+static void on_stopped(void *context)
+{
+    struct program *program = context;
+    ASSERT(program->state == STOPPING);
+    program->state = CLOSING;
+    program->daemon = NULL;
+    if (program->services_open) {
+        services_close(&program->services, on_closed, program);
+    } else {
+        on_closed(program);
+    }
+}
+
+static void stop(struct program *program, const char *why)
+{
+    if (program->state == CLOSING) {
+        return;
+    }
+    if (program->state != STOPPING) {
+        log_notice("daemon.stopping", "reason=\"%s\"", why);
+        program->state = STOPPING;
+        char text[128];
+        (void)snprintf(text, sizeof(text), "Stopping: %s", why);
+        if (program->services_open) {
+            notify_stopping(&program->services.notify, text);
+        }
+    }
+    daemon_stop(program->daemon); /* A second time hurries. */
+}
+
+/* The log's disk has failed, say. Called from inside the daemon: the stop comes from the loop. */
+static void on_failed(void *context, const struct err *err)
+{
+    struct program *program = context;
+    fail(program, err);
+    soon(program, 0);
+}
+
+static void on_ctl(void *context, const struct peer_incoming *given)
+{
+    struct program *program = context;
+    struct peer_incoming incoming = *given;
+    struct err err = {0};
+    if (!program->services_open || program->services.closing || api_full(program->services.api)) {
+        peer_refuse(&incoming, ERR_BUSY, "too many connections to this daemon; try again soon");
+        return;
+    }
+    if (peer_welcome(&incoming, &err) != 0) {
+        (void)close(incoming.fd);
+        return;
+    }
+    api_take(program->services.api, incoming.fd, incoming.address);
+}
+
+/* ---- signals ---- */
+
+static void reload(struct program *program)
+{
+    struct config *next =
+        program->config == &program->configs[0] ? &program->configs[1] : &program->configs[0];
+    struct faults faults = FAULTS_NONE;
+    struct buf warnings = BUF_NONE;
+    struct err err = {0};
+    char keys[256];
+    notify_reloading(&program->services.notify);
+    int status = config_read_file(program->config_path, program->settings, program->settings_count,
+                                  next, &faults, &warnings);
+    if (status != 0) {
+        (void)faults_err(&faults, ERR_CONFIG, &err);
+    } else {
+        config_restart_keys(program->config, next, keys, sizeof(keys));
+        status = services_reload(&program->services, next, &err);
+        if (status != 0) {
+            config_done(next);
+        }
+    }
+    if (status != 0) {
+        log_error("config.refused", "reason=\"%s\", going on with the one before", err.text);
+    } else {
+        log_set_level((enum log_level)(next->log_level + LOG_LEVEL_ERROR));
+        if (keys[0] != '\0') {
+            log_warning("config.reloaded", "keys=\"%s\" need a restart and stay as they were",
+                        keys);
+        } else {
+            log_notice("config.reloaded", "file=%s",
+                       program->config_path != NULL ? program->config_path : CONFIG_PATH);
+        }
+        config_done(program->config);
+        program->config = next;
+    }
+    program->services.metrics.reload_failed = status != 0;
+    faults_done(&faults);
+    buf_done(&warnings);
+    notify_reloaded(&program->services.notify);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct program *program = handle->data;
+    if (number == SIGHUP) {
+        if (program->services_open && program->state < STOPPING) {
+            reload(program);
+        }
+    } else if (number == SIGCHLD) {
+        while (waitpid(-1, NULL, WNOHANG) > 0) { /* PID 1 inherits what others leave. */
+        }
+    } else {
+        stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    }
+}
+
+static void watch_signal(struct program *program, int number)
+{
+    uv_signal_t *handle = &program->signals[program->signals_count++];
+    ASSERT(program->signals_count <= sizeof(program->signals) / sizeof(program->signals[0]));
+    ASSERT(uv_signal_init(&program->loop, handle) == 0);
+    handle->data = program;
+    ASSERT(uv_signal_start(handle, on_signal, number) == 0);
+}
+
+/* ---- the beginning ---- */
+
+static int open_daemon(struct program *program, struct err *err)
+{
+    const struct config *config = program->config;
+    struct daemon_peer peers[CONFIG_PEERS_MAX];
+    static const enum daemon_role roles[] = {[CONFIG_TRAINER] = DAEMON_TRAINER,
+                                             [CONFIG_ARBITER] = DAEMON_ARBITER,
+                                             [CONFIG_SPARE] = DAEMON_SPARE};
+    for (uint32_t id = 1; id <= config->peers.count; id++) {
+        const struct config_peer *peer = config_peer(config, id);
+        peers[id - 1] = (struct daemon_peer){
+            .id = id, .name = peer->name, .address = peer->address, .role = roles[peer->role]};
+    }
+    struct daemon_settings settings = {.cluster = config->cluster,
+                                       .name = config->name,
+                                       .node_id = config->node_id,
+                                       .listen = config->listen,
+                                       .advertise = config->advertise_address,
+                                       .peers = peers,
+                                       .peers_count = config->peers.count,
+                                       .device = config->device,
+                                       .threads = (unsigned)config->threads,
+                                       .device_share = config->device_share,
+                                       .memory_bytes = config->limits.memory,
+                                       .state_dir = config->state_dir,
+                                       .incarnation = program->folder.incarnation,
+                                       .streams = (uint32_t)config->streams};
+    struct daemon_hooks hooks = {
+        .context = program, .on_ctl = on_ctl, .on_failed = on_failed, .on_stopped = on_stopped};
+    return daemon_open(&program->loop, &settings, &hooks, &program->daemon, err);
+}
+
+static void open_all(struct program *program)
+{
+    const struct config *config = program->config;
+    struct err err = {0};
+    ASSERT(uv_timer_init(&program->loop, &program->timer) == 0);
+    if (open_daemon(program, &err) != 0) {
+        fail(program, &err);
+        on_closed(program);
+        return;
+    }
+    watch_signal(program, SIGTERM);
+    watch_signal(program, SIGINT);
+    watch_signal(program, SIGHUP);
+    if (getpid() == 1) {
+        watch_signal(program, SIGCHLD);
+    }
+    program->session = (struct session_settings){.device = config->device,
+                                                 .threads = (unsigned)config->threads,
+                                                 .memory_bytes = config->limits.memory,
+                                                 .share = config->device_share};
+    bool has_device = config_peer(config, config->node_id)->role != CONFIG_ARBITER;
+    if (services_open(&program->services, &program->loop, config, daemon_facts(program->daemon),
+                      &program->ring, program->folder.incarnation, has_device ? run_selftest : NULL,
+                      &program->session, &err) != 0) {
+        fail(program, &err);
+        soon(program, 0); /* Stops the daemon; what the services opened is closing already. */
+        return;
+    }
+    program->services_open = true;
+    program->state = TESTING;
+    program->test_began_ms = clock_now_ms();
+    if (has_device) {
+        begin_test(program);
+    } else {
+        be_ready(program, "no device on an arbiter");
+    }
+}
+
+static int run(struct program *program)
+{
+    ASSERT(uv_loop_init(&program->loop) == 0);
+    open_all(program);
+    (void)uv_run(&program->loop, UV_RUN_DEFAULT);
+    ASSERT(uv_loop_close(&program->loop) == 0);
+    if (program->failure.code == 0) {
+        log_notice("daemon.stopped", "node=%s", program->config->name);
+    }
+    return err_exit_status(program->failure.code);
+}
+
+/* ---- arguments ---- */
+
+static const char usage[] =
+    "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config]\n"
+    "       coppeliusd --version | --help\n"
+    "\n"
+    "  --config FILE     the daemon's file; " CONFIG_PATH " where it is there, else defaults\n"
+    "  --device D        cpu, auto, an index, a GPU's or MIG's UUID, a PCI id\n"
+    "  --set KEY=VALUE   a key of the file: --set http.listen=127.0.0.1:9000\n"
+    "  --check-config    say what is wrong with the configuration, then end\n"
+    "\n"
+    "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
+    "wins over the environment, that over the file.\n"
+    "Exit status: 0 stopped as asked, 1 failed, 2 a bad option or configuration, 3 the self-test "
+    "failed.\n";
+
+static int bad_usage(const char *sentence, const char *argument)
+{
+    (void)fprintf(stderr, "coppeliusd: %s%s\n`coppeliusd --help` lists the options\n", sentence,
+                  argument);
+    return err_exit_status(ERR_USAGE);
+}
+
+/* Every fault on stderr, one a line; then what to do. */
+static int refuse_config(const struct faults *faults)
+{
+    struct buf text = BUF_NONE;
+    faults_print(faults, &text);
+    (void)fwrite(text.bytes, 1, text.size, stderr);
+    buf_done(&text);
+    return err_exit_status(ERR_CONFIG);
+}
+
+static void tell_warnings(struct buf *warnings)
+{
+    buf_put_u8(warnings, 0);
+    char *rest = NULL;
+    for (char *line = strtok_r((char *)warnings->bytes, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        log_warning("config.warning", "text=\"%s\"", line);
+    }
+}
+
+static int begin(struct program *program, bool check_only)
+{
+    struct faults faults = FAULTS_NONE;
+    struct buf warnings = BUF_NONE;
+    struct err err = {0};
+    program->config = &program->configs[0];
+    int status = config_read_file(program->config_path, program->settings, program->settings_count,
+                                  program->config, &faults, &warnings);
+    if (status != 0) {
+        status = refuse_config(&faults);
+        faults_done(&faults);
+        buf_done(&warnings);
+        return status;
+    }
+    log_set_level((enum log_level)(program->config->log_level + LOG_LEVEL_ERROR));
+    tell_warnings(&warnings);
+    buf_done(&warnings);
+    if (check_only) {
+        (void)printf("%s: ok, node %" PRIu32 " of %zu\n",
+                     program->config_path != NULL ? program->config_path : CONFIG_PATH,
+                     program->config->node_id, program->config->peers.count);
+        config_done(program->config);
+        return 0;
+    }
+    if (log_ring_init(&program->ring, program->config->limits.log_lines, &err) == 0) {
+        log_set_sink(log_ring_sink, &program->ring);
+        if (state_folder_open(program->config->state_dir, program->config->cluster,
+                              program->config->name, &program->folder, &err) == 0) {
+            status = run(program);
+        }
+    }
+    if (err.code != 0) {
+        log_error("daemon.failed", "reason=\"%s\"", err.text);
+        status = err_exit_status(err.code);
+    }
+    state_folder_close(&program->folder);
+    log_set_sink(NULL, NULL);
+    log_ring_done(&program->ring);
+    config_done(program->config);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct program program = {.folder = STATE_FOLDER_NONE};
+    static const struct option options[] = {
+        {"config", required_argument, NULL, 'c'},
+        {"device", required_argument, NULL, 'd'},
+        {"set", required_argument, NULL, 's'},
+        {"check-config", no_argument, NULL, 'k'},
+        {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    char device[256];
+    bool check_only = false;
+    program.config_path = getenv("COPPELIUSD_CONFIG"); /* Before any thread. */
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":", options, NULL)) != -1;) {
+        switch (option) {
+        case 'c':
+            program.config_path = optarg;
+            break;
+        case 'd':
+        case 's':
+            if (program.settings_count == SETTINGS_MAX) {
+                return bad_usage("too many --set", "");
+            }
+            if (option == 'd') {
+                if (snprintf(device, sizeof(device), "device=%s", optarg) >= (int)sizeof(device)) {
+                    return bad_usage("--device: too long: ", optarg);
+                }
+                optarg = device;
+            }
+            program.settings[program.settings_count++] = optarg;
+            break;
+        case 'k':
+            check_only = true;
+            break;
+        case 'v':
+            (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
+            return 0;
+        case 'h':
+            (void)fputs(usage, stdout);
+            return 0;
+        case ':':
+            return bad_usage("a value is missing after ", argv[optind - 1]);
+        default:
+            return bad_usage("no such option: ", argv[optind - 1]);
+        }
+    }
+    if (optind < argc) {
+        return bad_usage("an argument that is no option: ", argv[optind]);
+    }
+    ASSERT(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* libuv writes to sockets that are gone. */
+    return begin(&program, check_only);
+}
