@@ -215,6 +215,7 @@ static const struct yaml_key checkpoint_keys[] = {
     {.name = "from",
      .type = YAML_TEXT,
      .offset = AT(checkpoint, from),
+     .nullable = true,
      .least = 1,
      .most = 4095,
      .about = "a checkpoint folder of the same identity to go on from; what submit --from sets"},
@@ -293,24 +294,28 @@ void job_write(const struct job *job, struct buf *out)
     yaml_write(&schema, job, out);
 }
 
-/* Puts the folder before relative paths. */
-static void make_absolute(struct job_data *data, const char *folder)
+/* Puts the folder before a relative path (new memory each). */
+static void make_absolute(char **path, const char *folder)
 {
-    for (size_t i = 0; folder != NULL && i < data->path.count; i++) {
-        char *relative = data->path.items[i];
-        if (relative[0] == '/') {
-            continue;
-        }
-        struct buf whole = BUF_NONE;
-        size_t folder_size = strlen(folder);
-        while (folder_size > 0 && folder[folder_size - 1] == '/') {
-            folder_size--;
-        }
-        buf_print(&whole, "%.*s/%s", (int)folder_size, folder, relative);
-        data->path.items[i] = strdup((const char *)whole.bytes);
-        ASSERT(data->path.items[i] != NULL);
-        free(relative);
-        buf_done(&whole);
+    if (folder == NULL || *path == NULL || **path == '/') {
+        return;
+    }
+    struct buf whole = BUF_NONE;
+    size_t folder_size = strlen(folder);
+    while (folder_size > 0 && folder[folder_size - 1] == '/') {
+        folder_size--;
+    }
+    buf_print(&whole, "%.*s/%s", (int)folder_size, folder, *path);
+    free(*path);
+    *path = strdup((const char *)whole.bytes);
+    ASSERT(*path != NULL);
+    buf_done(&whole);
+}
+
+static void data_absolute(struct job_data *data, const char *folder)
+{
+    for (size_t i = 0; i < data->path.count; i++) {
+        make_absolute(&data->path.items[i], folder);
     }
 }
 
@@ -422,7 +427,8 @@ int job_parse(const char *text, size_t size, const char *file_name, const char *
     }
     struct yaml_input input = {text, size, file_name, list, count, check_job};
     if (yaml_read(&schema, &input, &job, NULL, faults) == 0) {
-        make_absolute(&job.data, folder);
+        data_absolute(&job.data, folder);
+        make_absolute(&job.checkpoint.from, folder);
         if (faults->count + faults->dropped == before) {
             *ret_job = job;
         } else {
@@ -455,7 +461,7 @@ int job_data_read(const struct yaml_input *input, const char *folder, struct job
     if (yaml_read(&loose, &checked, &data, NULL, faults) != 0) {
         return ERR_JOB;
     }
-    make_absolute(&data, folder);
+    data_absolute(&data, folder);
     *ret_data = data;
     return 0;
 }

@@ -60,7 +60,8 @@ struct yaml_key {
     enum yaml_type type;
     size_t offset; /* of the field */
     bool required;
-    bool hidden; /* read, but not written by yaml_write (secrets) */
+    bool hidden;   /* read, but not written by yaml_write (secrets) */
+    bool nullable; /* YAML_TEXT: NULL where the key is absent, and then not written */
     /* The scalar (as if unquoted) where the key is absent; NULL: the zero of its type. A default is
      * held against the schema like any other value. */
     const char *initial;

@@ -482,7 +482,7 @@ static void fill_absent(const struct reading *reading, const struct yaml_key *ke
                                  .column = 1};
         read_value(reading, key, &node, object, path);
         free(node.text);
-    } else if (key->type == YAML_TEXT) {
+    } else if (key->type == YAML_TEXT && !key->nullable) {
         *(char **)(void *)((char *)object + key->offset) = copy_text("");
     }
 }

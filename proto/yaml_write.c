@@ -85,6 +85,10 @@ static void write_text(const char *text, struct buf *out)
 
 static bool is_given(const struct yaml_key *key, const void *object)
 {
+    if (key->nullable &&
+        *(char *const *)(const void *)((const char *)object + key->offset) == NULL) {
+        return false;
+    }
     return key->given == 0 || *(const bool *)((const char *)object + key->given - 1);
 }
 

@@ -218,8 +218,11 @@ END_TEST
 
 START_TEST(the_canonical_text_reads_back_to_the_same)
 {
-    const char *texts[] = {example, least};
-    for (size_t i = 0; i < 2; i++) {
+    static const char from[] = "name: x\ndata: {path: a.txt, format: space}\n"
+                               "optimizer: {rate: 0.1, passes: 5}\n"
+                               "checkpoint: {from: out/epoch-00000004}\n";
+    const char *texts[] = {example, least, from};
+    for (size_t i = 0; i < 3; i++) {
         struct buf once = BUF_NONE;
         struct buf twice = BUF_NONE;
         struct job job = parse_with(texts[i], "/d", NULL, 0);
@@ -227,6 +230,8 @@ START_TEST(the_canonical_text_reads_back_to_the_same)
         struct job again = parse((const char *)once.bytes);
         job_write(&again, &twice);
         ck_assert_str_eq((const char *)once.bytes, (const char *)twice.bytes);
+        ck_assert(i != 2 || strcmp(again.checkpoint.from, "/d/out/epoch-00000004") == 0);
+        ck_assert(i == 2 || again.checkpoint.from == NULL);
         job_done(&job);
         job_done(&again);
         buf_done(&once);
