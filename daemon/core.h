@@ -18,10 +18,11 @@
 #include "daemon/histogram.h"
 #include "peer/peer.h"
 
-#define DAEMON_PATH_SIZE    4096
-#define DAEMON_TICK_MS      100
-#define DAEMON_HEARTBEAT_MS 250
-#define DAEMON_STOP_MS      9000
+#define DAEMON_PATH_SIZE     4096
+#define DAEMON_STATE_DIR_MAX 480 /* bytes: every path below it then fits where it is shown */
+#define DAEMON_TICK_MS       100
+#define DAEMON_HEARTBEAT_MS  250
+#define DAEMON_STOP_MS       9000
 
 /* Frames of the mesh. */
 enum daemon_frame {

@@ -483,6 +483,11 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
     }
     daemon->loop = loop;
     daemon->hooks = *hooks;
+    if (strlen(settings->state_dir) > DAEMON_STATE_DIR_MAX) {
+        free(daemon);
+        return err_set(err, ERR_CONFIG, "state_dir: the path is longer than %d bytes",
+                       DAEMON_STATE_DIR_MAX);
+    }
     state_init(&daemon->state);
     copy_settings(daemon, settings);
     tell_init(daemon);

@@ -157,7 +157,7 @@ static void measure(struct predict *p, const double *targets, size_t count)
     answer->has_metrics = true;
     answer->rmse = sqrt(squares / (double)count);
     answer->mae = absolute / (double)count;
-    answer->r2 = spread > 0.0 ? 1.0 - squares / spread : NAN;
+    answer->r2 = spread > 0.0 ? 1.0 - squares / spread : (double)NAN;
 }
 
 static int compute(struct predict *p, struct err *err)

@@ -179,7 +179,7 @@ static void dial(struct peer_state *peer)
         (void)link_dial(&connection->link, mesh->loop, &peer->address, &mesh_link_ops,
                         HANDSHAKE_LIMIT, &err);
     }
-    if (err.code != 0) {
+    if (err.code != 0 || connection == NULL) {
         (void)err_prefix(&err, "cannot connect to %s: ", peer->address_text);
         (void)snprintf(peer->last_error, sizeof(peer->last_error), "%s", err.text);
         mesh_connection_free(connection);
