@@ -1,0 +1,299 @@
+"""Real daemons on loopback for the end-to-end tests: start, ask, kill, look at their files.
+
+Every test program uses it like this:
+
+    with Cluster(nodes=3) as cluster:
+        job = cluster.submit("job.yaml")
+        ...
+
+Each cluster has its own loopback addresses and folder; nothing outlives the `with`.
+"""
+import json
+import os
+import re
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BIN = os.environ.get("COPPELIUS_BIN") or os.path.join(ROOT, "build", "release")
+SHARED = os.environ.get("COPPELIUS_SHARED") or os.path.join(ROOT, "..", "shared")
+LONG = bool(os.environ.get("COPPELIUS_LONG"))
+SKIP = 77
+
+
+def program(name):
+    folder = {"coppeliusd": "daemon", "coppeliusctl": "ctl"}[name]
+    return os.path.join(BIN, folder, name)
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIP)
+
+
+def need_shared(*parts):
+    path = os.path.join(SHARED, *parts)
+    if not os.path.exists(path):
+        skip(f"{os.path.join('shared', *parts)} is not there")
+    return path
+
+
+def free_ports(count, host="127.0.0.1"):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind((host, 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Failed(Exception):
+    pass
+
+
+class Node:
+    def __init__(self, cluster, index, port, http):
+        self.cluster, self.index, self.port, self.http = cluster, index, port, http
+        self.name = "abcdefgh"[index]
+        self.folder = os.path.join(cluster.folder, self.name)
+        self.state = os.path.join(self.folder, "state")
+        self.socket = os.path.join(self.folder, "ctl.sock")
+        self.config = os.path.join(self.folder, "coppeliusd.yaml")
+        self.log = os.path.join(self.folder, "log.txt")
+        self.process = None
+        self.environment = {}
+
+    @property
+    def endpoint(self):
+        return f"127.0.0.1:{self.port}"
+
+    def write_config(self):
+        os.makedirs(self.state, exist_ok=True)
+        lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: 127.0.0.1:{self.port}",
+                 f"advertise: 127.0.0.1:{self.port}", f"device: {self.cluster.device}",
+                 f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", "tls: off",
+                 "http:", f"  listen: 127.0.0.1:{self.http}", "peers:"]
+        for node in self.cluster.nodes:
+            role = self.cluster.roles.get(node.name, "trainer")
+            lines.append(f"  - {{name: {node.name}, address: \"127.0.0.1:{node.port}\", role: {role}}}")
+        with open(self.config, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+    def start(self):
+        assert self.process is None
+        environment = dict(os.environ, **self.environment)
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen([program("coppeliusd"), "--config", self.config], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env=environment)
+        return self
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def terminate(self, seconds=15):
+        """SIGTERM; returns (exit status, seconds it took)."""
+        begin = time.monotonic()
+        self.process.terminate()
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed(f"node {self.name} did not stop within {seconds} s of SIGTERM")
+        self.process = None
+        return status, time.monotonic() - begin
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def log_text(self):
+        try:
+            with open(self.log, errors="replace") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    def job_folder(self, job_id):
+        jobs = os.path.join(self.state, "jobs")
+        for name in os.listdir(jobs) if os.path.isdir(jobs) else []:
+            if name.startswith(f"{job_id}-"):
+                return os.path.join(jobs, name)
+        return None
+
+
+class Cluster:
+    def __init__(self, nodes=3, threads=1, device="cpu", keep=None, roles=None, start=True):
+        self.folder = tempfile.mkdtemp(prefix="coppelius-e2e-")
+        self.keep = keep if keep is not None else bool(os.environ.get("COPPELIUS_KEEP"))
+        self.name, self.threads, self.device = "test", threads, device
+        self.roles = roles or {}
+        self.failed = False
+        ports = free_ports(2 * nodes)
+        self.nodes = []
+        for i in range(nodes):
+            self.nodes.append(Node(self, i, ports[2 * i], ports[2 * i + 1]))
+        for node in self.nodes:
+            node.write_config()
+        if start:
+            self.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for node in self.nodes:
+            if node.alive():
+                node.kill()
+        if kind is not None:
+            for node in self.nodes:
+                print(f"--- the end of node {node.name}'s log", file=sys.stderr)
+                print("\n".join(node.log_text().splitlines()[-40:]), file=sys.stderr)
+        if not self.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            print(f"kept: {self.folder}", file=sys.stderr)
+
+    def start(self, seconds=20):
+        for node in self.nodes:
+            node.start()
+        self.wait_leader(seconds)
+
+    def ctl(self, *arguments, node=None, check=True, timeout=60, input=None):
+        """Runs coppeliusctl against a node (the first that is alive); returns the finished process."""
+        node = node or next((n for n in self.nodes if n.alive()), self.nodes[0])
+        run = subprocess.run([program("coppeliusctl"), "--endpoint", f"unix:{node.socket}", *arguments],
+                             capture_output=True, text=True, timeout=timeout, input=input)
+        if check and run.returncode != 0:
+            raise Failed(f"coppeliusctl {' '.join(arguments)}: exit {run.returncode}\n{run.stdout}{run.stderr}")
+        return run
+
+    def ask(self, *arguments, node=None, timeout=60):
+        return json.loads(self.ctl(*arguments, "--json", node=node, timeout=timeout).stdout)
+
+    def wait_leader(self, seconds=20):
+        return self.wait_for(lambda: self.leader(), seconds, "a leader")
+
+    def leader(self):
+        for node in self.nodes:
+            if not node.alive():
+                continue
+            run = self.ctl("cluster", "status", "--json", node=node, check=False)
+            if run.returncode in (0, 3) and run.stdout.strip():
+                name = json.loads(run.stdout).get("leader")
+                for other in self.nodes:
+                    if other.name == name and other.alive():
+                        return other
+        return None
+
+    def wait_for(self, condition, seconds, what, every=0.05):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            value = condition()
+            if value:
+                return value
+            time.sleep(every)
+        raise Failed(f"waited {seconds} s for {what}")
+
+    def submit(self, path, *arguments, node=None):
+        return self.ask("submit", *arguments, path, node=node)["job"]
+
+    def job(self, job_id, node=None):
+        return self.ask("job", "show", str(job_id), node=node)
+
+    def job_or_none(self, job_id):
+        for node in self.nodes:
+            if node.alive():
+                run = self.ctl("job", "show", str(job_id), "--json", node=node, check=False)
+                if run.returncode == 0:
+                    return json.loads(run.stdout)
+        return None
+
+    def wait_job(self, job_id, states=("succeeded",), seconds=120):
+        def reached():
+            job = self.job_or_none(job_id)
+            if job and job["state"] in ("failed", "cancelled") and job["state"] not in states:
+                raise Failed(f"job {job_id} {job['state']}: {job['reason']}")
+            return job if job and job["state"] in states else None
+        return self.wait_for(reached, seconds, f"job {job_id} to be {' or '.join(states)}", every=0.1)
+
+
+def golden_cases():
+    path = need_shared("numerics", "golden.json")
+    with open(path) as f:
+        return json.load(f)["cases"], os.path.dirname(path)
+
+
+def golden_job(case, base, storage="auto", every=None, name="golden"):
+    """A job file's text for a case of golden.json: its arguments are reference.py's."""
+    import argparse
+    import shlex
+    p = argparse.ArgumentParser()
+    p.add_argument("data")
+    p.add_argument("--format")
+    p.add_argument("--target", default="last")
+    p.add_argument("--header", action="store_true")
+    p.add_argument("--drop-columns", default="")
+    p.add_argument("--test", default="0")
+    p.add_argument("--shuffle")
+    p.add_argument("--standardize", action="store_true")
+    p.add_argument("--rate")
+    p.add_argument("--decay", default="0.9")
+    p.add_argument("--batch", default="all")
+    p.add_argument("--steps")
+    p.add_argument("--l2", default="0")
+    a = p.parse_args(shlex.split(case["arguments"]))
+    path = os.path.abspath(os.path.join(base, a.data))
+    lines = [f"name: {name}", "kind: regression", "data:", f"  path: {json.dumps(path)}", f"  format: {a.format}"]
+    if a.format != "svm":
+        lines += [f"  header: {'yes' if a.header else 'no'}", f"  target: {a.target}", "  missing: drop-row"]
+    if a.drop_columns:
+        lines.append(f"  drop: [{a.drop_columns}]")
+    lines += [f"  storage: {storage}", f"  test: {a.test}", f"  standardize: {'yes' if a.standardize else 'no'}"]
+    if a.shuffle is not None:
+        lines.append(f"  shuffle: {a.shuffle}")
+    lines += ["model:", f"  l2: {a.l2}", "optimizer:", f"  rate: {a.rate}", f"  decay: {a.decay}",
+              f"  batch: {a.batch}", f"  steps: {a.steps}"]
+    if every:
+        lines += ["checkpoint:", f"  every: {every}"]
+    return "\n".join(lines) + "\n"
+
+
+def same_as_golden(case, job):
+    wrong = []
+    for key in ("parameter_sha256", "accumulator_sha256"):
+        if job[key] != case[key]:
+            wrong.append(f"{key}: {job[key]} instead of {case[key]}")
+    if job["loss_hex"] is None or float.fromhex(job["loss_hex"]) != float.fromhex(case["last_loss"]):
+        wrong.append(f"loss: {job['loss_hex']} instead of {case['last_loss']}")
+    return wrong
+
+
+class Claims:
+    """Counts what a test program claims; ends it with a status."""
+
+    def __init__(self):
+        self.passed, self.failed = 0, 0
+
+    def claim(self, holds, what):
+        if holds:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print(f"FAILED: {what}", flush=True)
+        return holds
+
+    def end(self):
+        print(f"{self.passed} claims hold, {self.failed} do not", flush=True)
+        sys.exit(1 if self.failed or not self.passed else 0)
