@@ -103,13 +103,12 @@ static void dial(struct exchange *exchange, uint32_t participant, uint32_t strea
     struct bulk *bulk = bulk_new(exchange, participant, stream);
     slot->retry_at_ms = now_ms + slot->retry_ms;
     slot->retry_ms = slot->retry_ms * 2 < RETRY_LAST_MS ? slot->retry_ms * 2 : RETRY_LAST_MS;
-    if (bulk == NULL) {
-        (void)err_set(&err, ERR_NOMEM, "no memory for a connection");
-    } else {
-        (void)link_dial(&bulk->link, &exchange->loop, &exchange->participants[participant].address,
-                        &bulk_ops, HANDSHAKE_LIMIT, &err);
-    }
-    if (err.code != 0) {
+    if (bulk == NULL ||
+        link_dial(&bulk->link, &exchange->loop, &exchange->participants[participant].address,
+                  &bulk_ops, HANDSHAKE_LIMIT, &err) != 0) {
+        if (bulk == NULL) {
+            (void)err_set(&err, ERR_NOMEM, "no memory for a connection");
+        }
         note(exchange, participant, &err);
         free(bulk);
         return;

@@ -173,13 +173,11 @@ static void dial(struct peer_state *peer)
     struct mesh *mesh = peer->mesh;
     struct err err = {0};
     struct connection *connection = mesh_connection_new(mesh);
-    if (connection == NULL) {
-        (void)err_set(&err, ERR_NOMEM, "no memory");
-    } else {
-        (void)link_dial(&connection->link, mesh->loop, &peer->address, &mesh_link_ops,
-                        HANDSHAKE_LIMIT, &err);
-    }
-    if (err.code != 0 || connection == NULL) {
+    if (connection == NULL || link_dial(&connection->link, mesh->loop, &peer->address,
+                                        &mesh_link_ops, HANDSHAKE_LIMIT, &err) != 0) {
+        if (connection == NULL) {
+            (void)err_set(&err, ERR_NOMEM, "no memory");
+        }
         (void)err_prefix(&err, "cannot connect to %s: ", peer->address_text);
         (void)snprintf(peer->last_error, sizeof(peer->last_error), "%s", err.text);
         mesh_connection_free(connection);
