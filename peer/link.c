@@ -14,8 +14,8 @@
 #define KEEPALIVE_IDLE_S  5
 #define KEEPALIVE_EVERY_S 2
 #define KEEPALIVE_COUNT   3
-#define READS_A_TURN      64 /* then the loop's other handles have their turn */
-#define WRITES_A_TURN     8
+#define NOTSENT_SIZE      (256 << 10)
+#define READS_A_TURN      8 /* then the loop's other handles have their turn */
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
@@ -30,6 +30,7 @@ int link_tune(int fd, struct err *err)
         {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S},
         {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
         {IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS},
+        {IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_SIZE},
     };
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
@@ -231,12 +232,12 @@ static void advance(struct link *link, size_t taken)
     ASSERT(link->out_done == 0);
 }
 
-/* Writes until the socket has no room or nothing is left. An error is kept for the loop's next
+/* Writes until the socket has no room, nothing is left, or this turn of the loop has had enough:
+ * who only writes does not read, and fills the other side's buffers instead of its caches. An error is kept for the loop's next
  * turn: who sends must not meet on_ended inside link_send. */
 static void flush(struct link *link)
 {
-    for (int turn = 0; turn < WRITES_A_TURN && link->state == LINK_OPEN && link->broken.code == 0;
-         turn++) {
+    while (link->state == LINK_OPEN && link->broken.code == 0 && link->burst < LINK_BURST) {
         struct iovec parts[2 * LINK_BATCH];
         int parts_count = 0;
         size_t skip = link->out_done;
@@ -263,6 +264,7 @@ static void flush(struct link *link)
         ssize_t taken =
             link->transport.ops->write(&link->transport, parts, parts_count, &link->broken);
         if (taken > 0) {
+            link->burst += (size_t)taken;
             advance(link, (size_t)taken);
         }
         if (taken <= 0 || (size_t)taken < size) {
@@ -457,6 +459,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     if ((events & UV_READABLE) != 0 || status != 0) {
+        link->burst = 0;
         read_frames(link); /* First: what the peer said before it went counts. */
     }
     if (link->state == LINK_OPEN && link->broken.code != 0) {
@@ -470,6 +473,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     if (link->state == LINK_OPEN && (events & UV_WRITABLE) != 0) {
+        link->burst = 0;
         flush(link);
     }
 }

@@ -29,6 +29,7 @@
 
 #define LINK_BATCH      8            /* frames that one system call may carry */
 #define LINK_PIECE_SIZE (256U << 10) /* of bulk frames: check and copy stay in the second cache */
+#define LINK_BURST      (512U << 10) /* bytes of one link in one turn of the loop */
 
 enum link_state { LINK_CONNECTING, LINK_OPEN, LINK_ENDED, LINK_CLOSING };
 
@@ -97,6 +98,7 @@ struct link {
     struct link_out out[LINK_BATCH];
     unsigned out_first, out_count;
     size_t out_done; /* bytes of the first one written */
+    size_t burst; /* bytes written since the loop last had its turn */
     bool shut_when_sent;
 
     uint64_t bytes_in, bytes_out, frames_in, frames_out;
