@@ -78,11 +78,15 @@ void watch_take(struct watch *watch, const json_t *event)
         watch->checkpoint = json_deep_copy(event);
     } else if (strcmp(kind, "progress") == 0 || strcmp(kind, "state") == 0 ||
                strcmp(kind, "end") == 0) {
+        watch->ended = strcmp(kind, "end") == 0;
+        if (watch->ended) { /* It says everything; what progress said last is over. */
+            json_decref(watch->now);
+            watch->now = NULL;
+        }
         merge(watch, event);
         if (isfinite(document_number(event, "loss")) && document_integer(event, "step") > 0) {
             add_point(watch, document_number(event, "step"), document_number(event, "loss"));
         }
-        watch->ended = strcmp(kind, "end") == 0;
     }
 }
 
