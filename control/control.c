@@ -440,6 +440,12 @@ uint64_t control_term(const struct control *control)
     return raft_term(control->raft);
 }
 
+bool control_leads(const struct control *control)
+{
+    return control_is_leader(control) && control->applied > 0 &&
+           raft_log_term(raft_log(control->raft), control->applied) == raft_term(control->raft);
+}
+
 uint64_t control_commit_index(const struct control *control)
 {
     return raft_commit(control->raft);

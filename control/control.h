@@ -155,6 +155,9 @@ void control_write_free(struct control_write *write); /* NULL is fine */
 /* --- looking --------------------------------------------------------------------------------- */
 uint32_t control_leader(const struct control *control); /* 0: none known */
 bool control_is_leader(const struct control *control);
+/* Leads, and has applied an entry of its own term: only then does it know all that was decided
+ * before, and may decide for the cluster (the coordinator's `leading`). */
+bool control_leads(const struct control *control);
 uint64_t control_term(const struct control *control);
 uint64_t control_commit_index(const struct control *control);
 uint64_t control_applied_index(const struct control *control);

@@ -346,7 +346,9 @@ static enum state_outcome on_stop(const struct entry *entry, const struct comman
         return ignored(entry, "job %" PRIu64 ": stop of turn %" PRIu64 " is late", c->job, c->turn);
     }
     bool active = state_job_active(job);
-    if (c->node != 0 && (!active || state_rank(job, c->node) < 0)) {
+    int rank = c->node == 0 ? -1 : state_rank(job, c->node);
+    if (c->node != 0 &&
+        (!active || rank < 0 || job->participants[rank].incarnation != c->incarnation)) {
         return ignored(entry, "job %" PRIu64 ": node %" PRIu32 " takes no part", c->job, c->node);
     }
     if (!active) { /* A person pauses what waits. */

@@ -1,0 +1,91 @@
+/* Publication in the simulated world: the real state machine, coordinator, agent and its file work
+ * around a fake training, and the oracles of what must never be seen.
+ *
+ *   publication.c        a node: state machine, heartbeats, clients, coordinator
+ *   publication_run.c    the fake training: lockstep by messages, captures at the same step
+ *   publication_files.c  agents, the watched file system, mutants
+ *   publication_oracle.c what must hold, the independent reader
+ *
+ * A coordinate's value is a function of (job, coordinate, step) alone, so every checkpoint's bits
+ * are known beforehand. The world's context is a struct publication. */
+#ifndef COPPELIUS_TESTS_SIM_PUBLICATION_H
+#define COPPELIUS_TESTS_SIM_PUBLICATION_H
+
+#include "tests/sim/world.h"
+
+/* Bugs that the oracles must find. */
+#define PUBLICATION_MUTANTS(X)                                             \
+    X(MUTANT_NONE, "none")                                                 \
+    X(MUTANT_OWN_VOTE, "publish on own vote")                              \
+    X(MUTANT_NOT_CAUGHT_UP, "recovery acts before it has caught up")       \
+    X(MUTANT_CURRENT_SYNC, "CURRENT.new is not fsynced")                   \
+    X(MUTANT_SNAPSHOT_VOTES, "the snapshot loses votes")                   \
+    X(MUTANT_SHARD_SYNC, "vote before the shard is durable")               \
+    X(MUTANT_STAGING_SYNC, "vote before the shard's name is durable")      \
+    X(MUTANT_PARENT_SYNC, "CURRENT before the renamed folder is durable")  \
+    X(MUTANT_MANIFEST_SYNC, "the manifest is not fsynced")                 \
+    X(MUTANT_COLLECT, "collecting races publication")                      \
+    X(MUTANT_UNILATERAL, "a participant aborts on its own after its vote") \
+    X(MUTANT_IN_PLACE, "CURRENT is written in place")
+
+#define PUBLICATION_MUTANT_ENUM(name, text) name,
+enum publication_mutant { PUBLICATION_MUTANTS(PUBLICATION_MUTANT_ENUM) PUBLICATION_MUTANTS_COUNT };
+#undef PUBLICATION_MUTANT_ENUM
+
+const char *publication_mutant_text(enum publication_mutant mutant);
+
+struct publication;
+
+/* A swarm's part of its own, derived from the world's seed. */
+struct publication_options {
+    uint32_t jobs;
+    uint32_t steps;
+    uint32_t every;
+    uint32_t keep;
+    uint32_t coordinates;
+    uint32_t step_ms;
+    uint32_t file_ms_max; /* the time between an action's decision and its file work */
+    uint32_t suspect_ms;
+    uint32_t prepare_ms;
+    uint32_t disturb_ms; /* mean time between pause, resume, cancel and SIGTERM; 0: none */
+    enum publication_mutant mutant;
+};
+
+/* Also lengthens the world's healed phase: back-offs and detection need time. */
+void publication_options_of_seed(uint64_t seed, struct publication_options *options,
+                                 struct world_options *world);
+void publication_options_print(const struct publication_options *options);
+
+struct publication *publication_new(const struct publication_options *options);
+void publication_free(struct publication *all);
+
+extern const struct world_extension world_publication;
+
+struct publication_counts {
+    uint64_t committed; /* decisions */
+    uint64_t aborted;   /* epochs */
+    uint64_t published; /* by nodes */
+    uint64_t collected; /* folders deleted */
+    uint64_t generations;
+    uint64_t looks;          /* of the reader */
+    uint64_t succeeded;      /* jobs */
+    uint64_t refused_stages; /* shards that could not be written */
+};
+void publication_counts(const struct publication *all, struct publication_counts *ret_counts);
+
+/* Where everybody is, for a person who looks at a failed seed. */
+void publication_print(struct world *world);
+
+/* ---- for directed tests ---- */
+struct state;
+const struct state *publication_state(const void *self);
+/* A client submits the next job at that node (repeated until it is there). */
+void publication_submit(struct publication *all, unsigned node);
+/* What CURRENT says on the node for the job, 0: none. */
+uint64_t publication_current(struct world *world, unsigned node, uint64_t job);
+/* Keep the votes of a node back while true. */
+void publication_hold_votes(struct publication *all, unsigned node, bool hold);
+/* Keep a node from publishing while true. */
+void publication_hold_publish(struct publication *all, unsigned node, bool hold);
+
+#endif

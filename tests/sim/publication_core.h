@@ -1,0 +1,139 @@
+/* The insides of publication.h. */
+#ifndef COPPELIUS_TESTS_SIM_PUBLICATION_CORE_H
+#define COPPELIUS_TESTS_SIM_PUBLICATION_CORE_H
+
+#include "checkpoint/checkpoint.h"
+#include "control/coordinator.h"
+#include "control/state.h"
+#include "tests/sim/publication.h"
+
+#define JOBS_MAX   4U
+#define EPOCHS_MAX 512U
+
+enum decision { UNDECIDED, DECIDED_COMMIT, DECIDED_ABORT };
+
+/* What the first node that applied it saw. */
+struct pub_truth {
+    enum decision decision;
+    uint8_t digest[SHA256_SIZE]; /* of the manifest, where committed */
+    uint64_t step;
+    uint32_t shards_count;
+    struct {
+        unsigned node;
+        uint8_t sha256[SHA256_SIZE];
+        uint64_t size;
+    } shards[WORLD_NODES_MAX];
+};
+
+struct pub_job {
+    bool submitted;
+    unsigned client; /* the node that keeps asking */
+    uint64_t tried_us;
+    bool acknowledged;
+    uint64_t id; /* 0: not yet known */
+    struct pub_truth truths[EPOCHS_MAX];
+};
+
+struct publication {
+    struct publication_options options;
+    uint32_t jobs_made;
+    struct pub_job jobs[JOBS_MAX]; /* by number; truths by id - 1 */
+    /* What survives crashes: by node and job id - 1. */
+    uint64_t durable_current[WORLD_NODES_MAX][JOBS_MAX];
+    uint64_t seen_current[WORLD_NODES_MAX][JOBS_MAX]; /* in this incarnation */
+    uint64_t seen_in[WORLD_NODES_MAX];                /* the incarnation */
+    uint64_t verified[WORLD_NODES_MAX][JOBS_MAX];     /* CURRENT that was looked at wholly */
+    bool hold_votes[WORLD_NODES_MAX];
+    bool hold_publish[WORLD_NODES_MAX];
+    bool healed;
+    bool looking;
+    uint64_t generation; /* the greatest seen */
+    struct publication_counts counts;
+};
+
+/* The disk's file system with somebody who looks after every change, and who forgets to fsync where
+ * a mutant does. */
+struct pub_fs {
+    struct fs fs; /* first */
+    struct fs *real;
+    struct pub_node *owner;
+    enum agent_kind doing;  /* the action under way */
+    bool current_made;      /* in it CURRENT.new was created */
+    const char *job_folder; /* of it */
+};
+
+struct pub_peer {
+    bool heard;
+    uint64_t heard_ms;
+    uint64_t incarnation;
+    struct coordinator_report captured;
+    uint64_t loaded; /* generation that it has loaded, 0: none */
+};
+
+enum run_phase { RUN_NONE, RUN_SEEDING, RUN_LOADED, RUN_STEPPING, RUN_ENDED };
+
+struct pub_run {
+    uint64_t job, generation;
+    enum run_phase phase;
+    uint64_t step;        /* completed */
+    uint64_t progress_ms; /* when it was */
+    uint64_t asked_step;  /* rank 0: the step under way */
+    bool capture, ends;   /* its directive */
+    uint64_t asked_ms;
+    bool acked[WORLD_NODES_MAX];
+    uint64_t proposed_ms;
+};
+
+struct pub_agent {
+    struct agent agent;
+    struct agent_action action; /* under way */
+    uint64_t proposed_ms;
+    uint64_t retry_ms;
+    uint64_t vectors_ms;      /* when rank 0's digests will be there */
+    struct shard_about about; /* of the shard being staged */
+    uint64_t checked;         /* epochs up to here were compared with what was decided */
+    bool spoilt;              /* a mutant has struck */
+};
+
+struct pub_node {
+    struct world *world;
+    struct publication *all;
+    unsigned node;
+    uint64_t incarnation;
+    struct pub_fs fs;
+    struct state *state;
+    struct coordinator coordinator;
+    bool was_leading;
+    struct pub_peer peers[WORLD_NODES_MAX];
+    struct pub_run run;
+    struct pub_agent agents[JOBS_MAX]; /* by job id - 1 */
+    uint64_t beat_ms;
+    uint64_t node_ms;
+    uint64_t disturb_ms;
+    uint64_t term_ms; /* SIGTERM came: the node ends when its job has stopped, or later */
+    struct control_fsm inner;
+};
+
+/* publication.c */
+uint64_t pub_now_ms(const struct pub_node *node);
+void pub_propose(struct pub_node *node, struct command *command);
+unsigned pub_peer_of(uint32_t node_id); /* its number here */
+
+/* publication_run.c */
+double pub_value(uint64_t job, uint64_t coordinate, uint64_t step);
+void pub_run_tick(struct pub_node *node);
+void pub_run_message(struct pub_node *node, unsigned from, struct reader *in);
+
+/* publication_files.c */
+void pub_fs_init(struct pub_node *node, struct fs *real);
+void pub_files_tick(struct pub_node *node);
+void pub_capture(struct pub_node *node, uint64_t job, uint64_t step, bool ends);
+
+/* publication_oracle.c */
+void pub_watch_state(struct pub_node *node);
+void pub_look(struct pub_node *node, uint64_t job, bool wholly);
+void pub_published(struct pub_node *node, uint64_t job, uint64_t epoch);
+bool pub_settled(struct world *world, void *const *selves, unsigned nodes);
+void pub_finish(struct world *world, void *const *selves, unsigned nodes);
+
+#endif

@@ -1,0 +1,398 @@
+/* What must hold of publication, at every moment and on every disk. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "checkpoint/files.h"
+#include "tests/sim/publication_core.h"
+
+static void folder_of(uint64_t job, char path[FOLDER_PATH_SIZE])
+{
+    (void)snprintf(path, FOLDER_PATH_SIZE, "jobs/%llu-fake", (unsigned long long)job);
+}
+
+static void join(char path[FOLDER_PATH_SIZE], const char *folder, const char *name)
+{
+    int size = snprintf(path, FOLDER_PATH_SIZE, "%s/%s", folder, name);
+    ASSERT(size > 0 && size < FOLDER_PATH_SIZE);
+}
+
+static void manifest_digest(const struct state *state, const struct state_job *job,
+                            const struct state_epoch *epoch, uint8_t digest[SHA256_SIZE])
+{
+    struct manifest *m = calloc(1, sizeof(*m));
+    struct buf bytes = BUF_NONE;
+    ASSERT(m != NULL);
+    manifest_of_state(state, job, epoch, m);
+    manifest_write(m, &bytes);
+    sha256_of(bytes.bytes, bytes.size, digest);
+    buf_done(&bytes);
+    free(m);
+}
+
+/* ---- decisions ---- */
+
+/* At the moment of the decision every shard is durable where its vote came from. */
+static void check_shards(struct pub_node *node, uint64_t job, const struct state_epoch *epoch)
+{
+    char folder[FOLDER_PATH_SIZE];
+    char staged[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    char name[MANIFEST_TEXT_SIZE];
+    folder_of(job, folder);
+    checkpoint_staging_folder(folder, epoch->epoch, staged);
+    for (uint32_t i = 0; i < epoch->shards_count; i++) {
+        struct sim_disk *disk = world_disk(node->world, pub_peer_of(epoch->shards[i].node));
+        struct err err = {0};
+        checkpoint_shard_name(i, epoch->shards_count, name);
+        join(path, staged, name);
+        if (!sim_disk_is_durable(disk, path)) {
+            world_violation(node->world,
+                            "epoch %llu of job %llu is decided, '%s' of node %u is "
+                            "not durable",
+                            (unsigned long long)epoch->epoch, (unsigned long long)job, path,
+                            pub_peer_of(epoch->shards[i].node));
+        } else if (!sim_disk_dead(disk) &&
+                   files_check(sim_disk_fs(disk), path, epoch->shards[i].sha256,
+                               epoch->shards[i].size, &err) != 0) {
+            world_violation(node->world, "decided with a wrong shard: %s", err.text);
+        }
+    }
+}
+
+static void on_commit(struct pub_node *node, const struct state_job *job,
+                      const struct state_epoch *epoch)
+{
+    struct pub_truth *truth = &node->all->jobs[job->id - 1].truths[epoch->epoch];
+    uint8_t digest[SHA256_SIZE];
+    manifest_digest(node->state, job, epoch, digest);
+    if (truth->decision == UNDECIDED) {
+        truth->decision = DECIDED_COMMIT;
+        memcpy(truth->digest, digest, SHA256_SIZE);
+        truth->step = epoch->step;
+        node->all->counts.committed++;
+        check_shards(node, job->id, epoch);
+    } else if (truth->decision != DECIDED_COMMIT ||
+               memcmp(truth->digest, digest, SHA256_SIZE) != 0) {
+        world_violation(node->world, "two decisions on epoch %llu of job %llu",
+                        (unsigned long long)epoch->epoch, (unsigned long long)job->id);
+    }
+}
+
+void pub_watch_state(struct pub_node *node)
+{
+    struct publication *all = node->all;
+    const struct state *state = node->state;
+    if (state->generation > all->generation) {
+        all->counts.generations += state->generation - all->generation;
+        all->generation = state->generation;
+    }
+    for (uint32_t i = 0; i < state->jobs_count; i++) {
+        const struct state_job *job = state->jobs[i];
+        ASSERT(job->id <= JOBS_MAX);
+        ASSERT(job->epoch_next < EPOCHS_MAX);
+        struct pub_agent *a = &node->agents[job->id - 1];
+        if (job->aborted_epoch != 0) {
+            struct pub_truth *truth = &all->jobs[job->id - 1].truths[job->aborted_epoch];
+            all->counts.aborted += truth->decision == UNDECIDED ? 1 : 0;
+            if (truth->decision == DECIDED_COMMIT) {
+                world_violation(node->world, "epoch %llu of job %llu was committed and is aborted",
+                                (unsigned long long)job->aborted_epoch,
+                                (unsigned long long)job->id);
+            }
+            truth->decision = DECIDED_ABORT;
+        }
+        for (uint32_t k = 0; k < job->epochs_count; k++) {
+            if (job->epochs[k]->epoch > a->checked) {
+                a->checked = job->epochs[k]->epoch;
+                on_commit(node, job, job->epochs[k]);
+            }
+        }
+    }
+}
+
+/* ---- the independent reader ---- */
+
+static void look_wholly(struct pub_node *node, uint64_t job, uint64_t epoch, const char *path)
+{
+    struct sim_disk *disk = world_disk(node->world, node->node);
+    struct manifest *m = calloc(1, sizeof(*m));
+    struct checkpoint_verdict verdict = {0};
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    char file[FOLDER_PATH_SIZE];
+    uint8_t digest[SHA256_SIZE];
+    ASSERT(m != NULL);
+    if (checkpoint_verify(sim_disk_fs(disk), path, m, &verdict, &err) != 0) {
+        world_violation(node->world, "node %u: what CURRENT names is not right: %s", node->node,
+                        err.text);
+        free(m);
+        return;
+    }
+    manifest_write(m, &bytes);
+    sha256_of(bytes.bytes, bytes.size, digest);
+    if (memcmp(digest, node->all->jobs[job - 1].truths[epoch].digest, SHA256_SIZE) != 0 ||
+        verdict.files != 2) {
+        world_violation(node->world, "node %u: '%s' is not what was decided", node->node, path);
+    }
+    const char *names[3] = {"manifest.json", "SHA256SUMS", NULL};
+    for (uint32_t i = 0; i < m->shards_count; i++) {
+        names[2] = m->shards[i].node_id == node->node + 1 ? m->shards[i].file : names[2];
+    }
+    for (int i = 0; i < 3; i++) {
+        join(file, path, names[i] == NULL ? "?" : names[i]);
+        if (!sim_disk_is_durable(disk, file)) {
+            world_violation(node->world, "node %u: CURRENT names it and '%s' is not durable",
+                            node->node, file);
+        }
+    }
+    buf_done(&bytes);
+    free(m);
+}
+
+void pub_look(struct pub_node *node, uint64_t job, bool wholly)
+{
+    struct publication *all = node->all;
+    unsigned n = node->node;
+    struct sim_disk *disk = world_disk(node->world, n);
+    char folder[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    char file[FOLDER_PATH_SIZE];
+    uint64_t current = 0;
+    struct err err = {0};
+    if (sim_disk_dead(disk)) {
+        return;
+    }
+    if (all->seen_in[n] != node->incarnation) {
+        all->seen_in[n] = node->incarnation;
+        memset(all->seen_current[n], 0, sizeof(all->seen_current[n]));
+        memset(all->verified[n], 0, sizeof(all->verified[n]));
+    }
+    all->counts.looks++;
+    folder_of(job, folder);
+    if (current_read(sim_disk_fs(disk), folder, &current, &err) != 0) {
+        world_violation(node->world, "node %u: %s", n, err.text);
+        return;
+    }
+    if (current < all->seen_current[n][job - 1] || current < all->durable_current[n][job - 1]) {
+        world_violation(node->world,
+                        "node %u: CURRENT of job %llu goes back to %llu from %llu (published: "
+                        "%llu)",
+                        n, (unsigned long long)job, (unsigned long long)current,
+                        (unsigned long long)all->seen_current[n][job - 1],
+                        (unsigned long long)all->durable_current[n][job - 1]);
+        return;
+    }
+    all->seen_current[n][job - 1] = current;
+    if (current == 0) {
+        return;
+    }
+    if (current >= EPOCHS_MAX || all->jobs[job - 1].truths[current].decision != DECIDED_COMMIT) {
+        world_violation(node->world, "node %u: CURRENT names epoch %llu, which is not committed", n,
+                        (unsigned long long)current);
+        return;
+    }
+    checkpoint_epoch_folder(folder, current, path);
+    if (wholly || all->verified[n][job - 1] != current) {
+        all->verified[n][job - 1] = current;
+        look_wholly(node, job, current, path);
+        return;
+    }
+    static const char *const names[2] = {"manifest.json", "SHA256SUMS"};
+    for (int i = 0; i < 2; i++) {
+        bool there = false;
+        join(file, path, names[i]);
+        if (disk == NULL ||
+            sim_disk_fs(disk)->ops->exists(sim_disk_fs(disk), file, &there, NULL) != 0 || !there) {
+            world_violation(node->world, "node %u: CURRENT names it and '%s' is gone", n, file);
+        }
+    }
+}
+
+void pub_published(struct pub_node *node, uint64_t job, uint64_t epoch)
+{
+    char folder[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    folder_of(job, folder);
+    join(path, folder, "CURRENT");
+    if (!sim_disk_is_durable(world_disk(node->world, node->node), path)) {
+        world_violation(node->world, "node %u: '%s' is published and not durable", node->node,
+                        path);
+    }
+    node->all->durable_current[node->node][job - 1] = epoch;
+    pub_look(node, job, true);
+}
+
+uint64_t publication_current(struct world *world, unsigned node, uint64_t job)
+{
+    char folder[FOLDER_PATH_SIZE];
+    uint64_t current = 0;
+    folder_of(job, folder);
+    (void)current_read(sim_disk_fs(world_disk(world, node)), folder, &current, NULL);
+    return current;
+}
+
+/* ---- at rest ---- */
+
+static bool job_at_rest(const struct state_job *job)
+{
+    if (!state_job_ended(job) || job->open != NULL || job->epochs_count > job->keep) {
+        return false;
+    }
+    for (uint32_t i = 0; i < job->epochs_count; i++) {
+        if (!state_epoch_published(job->epochs[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool files_at_rest(const struct pub_node *node, const struct state_job *job)
+{
+    const struct agent *agent = &node->agents[job->id - 1].agent;
+    uint32_t mine = 0;
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < job->epochs_count; i++) {
+        if (state_shard(job->epochs[i], node->node + 1) != NULL) {
+            mine++;
+            newest = job->epochs[i]->epoch;
+        }
+    }
+    return agent->scanned && !agent->busy && agent->view.staged_count == 0 &&
+           agent->view.published_count == mine && agent->view.current == newest;
+}
+
+bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
+{
+    const struct publication *all = world_context(world);
+    if (all->jobs_made < all->options.jobs) {
+        return false;
+    }
+    for (uint32_t i = 0; i < all->jobs_made; i++) {
+        if (!all->jobs[i].acknowledged) {
+            return false;
+        }
+    }
+    for (unsigned n = 0; n < nodes; n++) {
+        const struct pub_node *node = selves[n];
+        if (node == NULL || node->state->jobs_count != all->jobs_made) {
+            return false;
+        }
+        for (uint32_t i = 0; i < node->state->jobs_count; i++) {
+            if (!job_at_rest(node->state->jobs[i]) || !files_at_rest(node, node->state->jobs[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* All shards together are what the undisturbed training would have given. */
+static void check_result(struct world *world, unsigned nodes, const struct state_job *job)
+{
+    struct checkpoint_source sources[WORLD_NODES_MAX];
+    char folder[FOLDER_PATH_SIZE];
+    char path[FOLDER_PATH_SIZE];
+    char whole_path[64];
+    size_t count = 0;
+    struct err err = {0};
+    const struct state_epoch *newest = state_newest_epoch(job);
+    folder_of(job->id, folder);
+    checkpoint_epoch_folder(folder, newest->epoch, path);
+    for (unsigned n = 0; n < nodes; n++) {
+        if (state_shard(newest, n + 1) != NULL) {
+            sources[count++] = (struct checkpoint_source){sim_disk_fs(world_disk(world, n)), path};
+        }
+    }
+    struct checkpoint_whole *whole = calloc(1, sizeof(*whole));
+    ASSERT(whole != NULL);
+    struct fs *fs = sim_disk_fs(world_disk(world, 0));
+    (void)snprintf(whole_path, sizeof(whole_path), "whole-%llu", (unsigned long long)job->id);
+    if (checkpoint_assemble(sources, count, fs, whole_path, &err) != 0 ||
+        checkpoint_read_whole(fs, whole_path, whole, &err) != 0) {
+        world_violation(world, "job %llu: its result is not whole: %s", (unsigned long long)job->id,
+                        err.text);
+    } else {
+        for (uint64_t i = 0; i < whole->manifest.coordinates; i++) {
+            if (whole->parameter[i] != pub_value(job->id, i, job->steps)) {
+                world_violation(world, "job %llu: its result has other bits",
+                                (unsigned long long)job->id);
+            }
+        }
+    }
+    checkpoint_whole_done(whole);
+    free(whole);
+}
+
+void pub_finish(struct world *world, void *const *selves, unsigned nodes)
+{
+    struct publication *all = world_context(world);
+    struct buf first = BUF_NONE;
+    struct buf other = BUF_NONE;
+    for (unsigned n = 0; n < nodes; n++) {
+        struct pub_node *node = selves[n];
+        buf_clear(&other);
+        state_write(node->state, n == 0 ? &first : &other);
+        if (n > 0 &&
+            (first.size != other.size || memcmp(first.bytes, other.bytes, first.size) != 0)) {
+            world_violation(world, "the states of nodes 0 and %u differ at rest", n);
+        }
+        for (uint64_t job = 1; job <= all->jobs_made; job++) {
+            pub_look(node, job, true);
+        }
+    }
+    buf_done(&first);
+    buf_done(&other);
+    const struct state *state = ((struct pub_node *)selves[0])->state;
+    for (uint32_t i = 0; i < state->jobs_count && !world_violated(world); i++) {
+        const struct state_job *job = state->jobs[i];
+        if (job->state == JOB_SUCCEEDED) {
+            all->counts.succeeded++;
+            check_result(world, nodes, job);
+        } else if (job->state != JOB_CANCELLED) {
+            world_violation(world, "job %llu is %s: %s", (unsigned long long)job->id,
+                            state_job_label(job->state), job->reason);
+        }
+    }
+}
+
+static void print_job(const struct pub_node *node, const struct state_job *job)
+{
+    const struct pub_agent *a = &node->agents[job->id - 1];
+    const struct state_epoch *newest = state_newest_epoch(job);
+    printf(
+        "    job %llu %s '%s' generation %llu of %u, %u attempts, stopping %d hold %d, epochs %u "
+        "newest %llu at step %llu, open %llu with %u votes; agent: current %llu, %u staged, %u "
+        "published, busy %d, captured step %llu of generation %llu, staged %llu\n",
+        (unsigned long long)job->id, state_job_label(job->state), job->reason,
+        (unsigned long long)job->generation, job->participants_count, job->attempts, job->stopping,
+        (int)job->hold, job->epochs_count, (unsigned long long)(newest == NULL ? 0 : newest->epoch),
+        (unsigned long long)(newest == NULL ? 0 : newest->step),
+        (unsigned long long)(job->open == NULL ? 0 : job->open->epoch),
+        job->open == NULL ? 0 : state_votes(job->open), (unsigned long long)a->agent.view.current,
+        a->agent.view.staged_count, a->agent.view.published_count, a->agent.busy,
+        (unsigned long long)a->agent.capture.step, (unsigned long long)a->agent.capture.generation,
+        (unsigned long long)a->agent.staged_epoch);
+}
+
+void publication_print(struct world *world)
+{
+    for (unsigned n = 0; n < world_options(world)->nodes; n++) {
+        const struct pub_node *node = world_self(world, n);
+        if (node == NULL) {
+            printf("  node %u is down\n", n);
+            continue;
+        }
+        printf("  node %u%s, incarnation %llu, applied %llu, run of generation %llu in phase %d at "
+               "step %llu (asked %llu)\n",
+               n, (int)n == world_leader(world) ? " leads" : "",
+               (unsigned long long)node->incarnation,
+               (unsigned long long)node->state->applied_index,
+               (unsigned long long)node->run.generation, (int)node->run.phase,
+               (unsigned long long)node->run.step, (unsigned long long)node->run.asked_step);
+        for (uint32_t i = 0; i < node->state->jobs_count; i++) {
+            print_job(node, node->state->jobs[i]);
+        }
+    }
+}
