@@ -107,8 +107,12 @@ static int write_range(struct output *output, uint64_t first, uint64_t end,
             values[place] = entries[i].value;
         }
     }
+    if (code == 0 && output->sparse) { /* The sorted arrays are the files' bytes. */
+        code = writer_put(&output->indices, rows, count * sizeof(*rows), err);
+        code = code == 0 ? writer_put(&output->data, values, count * sizeof(*values), err) : code;
+    }
     uint64_t at = 0;
-    for (size_t j = 0; j < columns && code == 0; j++) {
+    for (size_t j = 0; j < columns && code == 0 && !output->sparse; j++) {
         for (uint64_t stop = at + counts[first + j]; at < stop && code == 0; at++) {
             code = put_entry(output, rows[at], values[at], err);
         }

@@ -82,7 +82,7 @@ static inline void set_entry(struct dataset_matrix *matrix, uint64_t at, uint64_
 typedef void on_entries_fn(struct load *load, void *context, uint64_t column, const uint64_t *rows,
                            const float *values, size_t count);
 
-/* Reads all entries of the block once; checks that rows ascend. */
+/* Reads all entries of the block once, in pieces that span columns; checks that rows ascend. */
 static int walk(struct load *load, const uint64_t *ends, on_entries_fn *on_entries, void *context,
                 bool count_progress, struct err *err)
 {
@@ -92,22 +92,29 @@ static int walk(struct load *load, const uint64_t *ends, on_entries_fn *on_entri
     ASSERT(values != NULL);
     int code = 0;
     uint64_t columns = load->block->end - load->block->first;
+    uint64_t piece = ends[0]; /* The piece in memory: entries piece .. piece_end-1. */
+    uint64_t piece_end = ends[0];
     for (uint64_t j = 0; j < columns && code == 0; j++) {
         uint64_t next_row = 0;
         for (uint64_t at = ends[j]; at < ends[j + 1] && code == 0;) {
-            size_t count =
-                ends[j + 1] - at < ENTRIES_PIECE ? (size_t)(ends[j + 1] - at) : ENTRIES_PIECE;
-            code = load_entries(load->dataset, at, count, rows, values, err);
-            for (size_t i = 0; i < count && code == 0; i++) {
+            if (at == piece_end) {
+                uint64_t left = ends[columns] - at;
+                piece = at;
+                piece_end = at + (left < ENTRIES_PIECE ? left : ENTRIES_PIECE);
+                code = load_entries(load->dataset, at, (size_t)(piece_end - at), rows, values, err);
+            }
+            uint64_t end = ends[j + 1] < piece_end ? ends[j + 1] : piece_end;
+            for (uint64_t i = at - piece; i < end - piece && code == 0; i++) {
                 if (rows[i] < next_row) {
                     code = load_order_fault(load->dataset, load->block->first + j, rows[i], err);
                 }
                 next_row = rows[i] + 1;
             }
             if (code == 0) {
-                on_entries(load, context, j, rows, values, count);
+                on_entries(load, context, j, rows + (at - piece), values + (at - piece),
+                           (size_t)(end - at));
             }
-            at += count;
+            at = end;
         }
         if (code == 0 && count_progress) {
             code = meter_add(&load->meter, load->dataset->info.rows * sizeof(float), err);

@@ -108,6 +108,29 @@ static double scale_exactly(uint64_t mantissa, int power)
     return round_to_nearest(quotient, exponent, sticky);
 }
 
+/* The first 19 digits from `text` (a digit that is not 0) decide where both they and they plus one
+ * in the last place round to the same number. power is that of the number's last digit; digits are
+ * counted from text. 1 where they decide. */
+static int parse_front(const uint8_t *text, uint8_t mark, size_t digits, int64_t power,
+                       double *ret_value)
+{
+    uint64_t mantissa = 0;
+    for (unsigned taken = 0; taken < 19; text++) {
+        if (*text != mark) {
+            mantissa = mantissa * 10U + (uint64_t)(*text - '0');
+            taken++;
+        }
+    }
+    power += (int64_t)digits - 19;
+    if (power < -27 || power > 27) {
+        return 0;
+    }
+    double below = scale_exactly(mantissa, (int)power);
+    double above = scale_exactly(mantissa + 1, (int)power);
+    *ret_value = below;
+    return below == above;
+}
+
 /* Any number of digits: text up to end is known to be well formed. power is the written exponent.
  */
 static enum number_status parse_long(const uint8_t *text, const uint8_t *end, uint8_t mark,
@@ -220,6 +243,11 @@ enum number_status number_parse(const uint8_t *text, uint8_t mark, const uint8_t
         } else {
             value = scale_exactly(mantissa, (int)power);
         }
+        *ret_value = negative ? -value : value;
+        return NUMBER_OK;
+    }
+    double value = 0;
+    if (digits > 19 && parse_front(first, mark, digits, power, &value) == 1) {
         *ret_value = negative ? -value : value;
         return NUMBER_OK;
     }

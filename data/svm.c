@@ -83,6 +83,39 @@ static const uint8_t *read_value(struct svm *svm, const uint8_t *text, const uin
     return after;
 }
 
+/* What is wrong with the index of a pair, said where the pair begins. */
+static void index_fault(struct svm *svm, const uint8_t *at, const uint8_t *end, uint64_t index,
+                        uint64_t limit, uint64_t last)
+{
+    char shown[EXCERPT_SIZE];
+    (void)token_text(at, end, shown);
+    uint64_t column = (uint64_t)(at - source_bytes(&svm->source)) + 1;
+    if (index == 0) {
+        svm_fault(svm, at, "index 0 in ", shown,
+                  "where indices count from 1; add 1 to the indices of a zero-based file");
+    } else if (index > limit) {
+        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line, column,
+                       "the index of '%s' is past the last feature, %llu", shown,
+                       (unsigned long long)limit);
+    } else if (index == last) {
+        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line, column,
+                       "index %llu twice in one line", (unsigned long long)index);
+    } else {
+        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line, column,
+                       "index %llu after index %llu; indices ascend within a line",
+                       (unsigned long long)index, (unsigned long long)last);
+    }
+}
+
+static void pair_fault(struct svm *svm, const uint8_t *at, const uint8_t *end)
+{
+    char shown[EXCERPT_SIZE];
+    bool query = end - at >= 4 && memcmp(at, "qid:", 4) == 0;
+    svm_fault(svm, at, "", token_text(at, end, shown),
+              query ? "is for ranking, which is not done here; remove the qid: pairs"
+                    : "is not index:value");
+}
+
 /* index:value at `at`, after the highest index so far: behind it, or NULL after a fault. */
 static const uint8_t *read_pair(struct svm *svm, const uint8_t *at, const uint8_t *end,
                                 uint64_t limit, uint64_t *last)
@@ -93,37 +126,18 @@ static const uint8_t *read_pair(struct svm *svm, const uint8_t *at, const uint8_
     for (; (unsigned)(*digit - '0') <= 9U; digit++) {
         index = index <= DATA_FEATURES_MAX ? index * 10 + (uint64_t)(*digit - '0') : index;
     }
-    (void)token_text(at, end, shown);
     if (digit == at || digit >= end || *digit != ':') {
-        bool query = end - at >= 4 && memcmp(at, "qid:", 4) == 0;
-        svm_fault(svm, at, "", shown,
-                  query ? "is for ranking, which is not done here; remove the qid: pairs"
-                        : "is not index:value");
+        pair_fault(svm, at, end);
         return NULL;
     }
-    if (index == 0) {
-        svm_fault(svm, at, "index 0 in ", shown,
-                  "where indices count from 1; add 1 to the indices of a zero-based file");
-        return NULL;
-    }
-    if (index > limit) {
-        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line,
-                       (uint64_t)(at - source_bytes(&svm->source)) + 1,
-                       "the index of '%s' is past the last feature, %llu", shown,
-                       (unsigned long long)limit);
-        return NULL;
-    }
-    if (index <= *last) {
-        data_fault_add(svm->intake->faults, svm->source.path, svm->source.line,
-                       (uint64_t)(at - source_bytes(&svm->source)) + 1,
-                       index == *last ? "index %llu twice in one line (after index %llu)"
-                                      : "index %llu after index %llu; indices ascend within a line",
-                       (unsigned long long)index, (unsigned long long)*last);
+    if (index > limit || index <= *last) { /* last is at least 0 */
+        index_fault(svm, at, end, index, limit, *last);
         return NULL;
     }
     digit++;
     if (digit >= end || is_blank(*digit) || *digit == '#') {
-        svm_fault(svm, at, "the pair ", shown, "has no value: is the line cut off?");
+        svm_fault(svm, at, "the pair ", token_text(at, end, shown),
+                  "has no value: is the line cut off?");
         return NULL;
     }
     double value = 0;
@@ -132,7 +146,8 @@ static const uint8_t *read_pair(struct svm *svm, const uint8_t *at, const uint8_
         return NULL;
     }
     if (number_to_f32(value, &svm->values[svm->count]) != 0) {
-        svm_fault(svm, at, "the value of ", shown, "is beyond the range of binary32");
+        svm_fault(svm, at, "the value of ", token_text(at, end, shown),
+                  "is beyond the range of binary32");
         return NULL;
     }
     svm->columns[svm->count] = (uint32_t)(index - 1);
