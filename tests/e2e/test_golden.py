@@ -1,24 +1,19 @@
 """Every case of golden.json gives its bits through the daemons: 1 to 4 nodes, dense and sparse storage,
-1, 2 and 4 threads. Each storage and number of nodes is run for each case; the threads take turns (all of them with
-COPPELIUS_LONG)."""
+1, 2 and 4 threads."""
 import os
 import tempfile
 
-from cluster import LONG, Claims, Cluster, golden_cases, golden_job, same_as_golden
+from cluster import Claims, Cluster, golden_cases, golden_job, same_as_golden
 
 cases, base = golden_cases()
 claims = Claims()
-turn = 0
 for nodes in (1, 2, 3, 4):
     for threads in (1, 2, 4):
         with Cluster(nodes=nodes, threads=threads) as cluster, tempfile.TemporaryDirectory() as folder:
-            for number, case in enumerate(cases):
+            for case in cases:
                 if nodes > case["features"] + 1:
                     continue
                 for storage in ("dense", "sparse"):
-                    turn = (number + nodes + (storage == "sparse")) % 3
-                    if not LONG and (1, 2, 4)[turn] != threads:
-                        continue
                     path = os.path.join(folder, "job.yaml")
                     with open(path, "w") as f:
                         f.write(golden_job(case, base, storage))

@@ -15,8 +15,15 @@ random.seed(seed)
 print(f"seed {seed} (COPPELIUS_SEED repeats it)", flush=True)
 claims = Claims()
 
+def wait_running(cluster, job_id):
+    def running():
+        job = cluster.job_or_none(job_id)
+        return job if job and job["state"] in ("running", "finishing", "succeeded") else None
+    return cluster.wait_for(running, 60, f"job {job_id} to run")
+
+
 with tempfile.TemporaryDirectory() as folder:
-    job_path = write_job(folder, steps=4000, every=100)
+    job_path = write_job(folder, steps=12000, every=200)
     with Cluster(nodes=3) as cluster:
         begin = time.monotonic()
         undisturbed = cluster.wait_job(cluster.submit(job_path), seconds=300)
@@ -29,8 +36,10 @@ with tempfile.TemporaryDirectory() as folder:
             job_id = cluster.submit(job_path)
             jobs += 1
             while kills < KILLS:
-                time.sleep(random.choice([random.uniform(0.0, 0.4), random.uniform(0.2, 2.5)]))
-                job = cluster.job_or_none(job_id)
+                # Some kills hit the start, most hit the steps and the publications between them.
+                job = wait_running(cluster, job_id) if random.random() < 0.7 else cluster.job_or_none(job_id)
+                time.sleep(random.uniform(0.0, 1.0))
+                job = cluster.job_or_none(job_id) or job
                 if job and job["state"] == "succeeded":
                     break
                 victim = cluster.leader() if kills % 3 == 0 else random.choice(cluster.nodes)

@@ -30,7 +30,7 @@ with tempfile.TemporaryDirectory() as folder:
             victim.environment = {"LD_PRELOAD": SHIM, "COPPELIUS_SHIM": f"{operation}:{moment}:{nth}:{pattern}"}
             victim.start()
             cluster.wait_leader()
-            job_id = cluster.submit(path)
+            job_id = cluster.submit(path, node=next(n for n in cluster.nodes if n is not victim))
             what = f"{moment} {operation} {nth} of {pattern}"
             try:
                 cluster.wait_for(lambda: not victim.alive(), 60, f"node {victim.name} to die {what}")
