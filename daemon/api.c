@@ -111,6 +111,18 @@ static bool is_alive(const struct sockaddr_un *address)
     return alive;
 }
 
+/* /run/coppelius is gone after a reboot, and in a container nobody makes it. One level only; where
+ * it cannot be made, bind says why. */
+static void make_folder(const char *path)
+{
+    char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    const char *slash = strrchr(path, '/');
+    if (slash != NULL && slash != path) {
+        (void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+        (void)mkdir(folder, 0755);
+    }
+}
+
 static int listen_on(const char *path, const char *group, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -120,6 +132,7 @@ static int listen_on(const char *path, const char *group, struct err *err)
                        strlen(path), sizeof(address.sun_path) - 1);
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
+    make_folder(path);
     struct stat stat;
     if (lstat(path, &stat) == 0) {
         if (!S_ISSOCK(stat.st_mode)) {

@@ -197,7 +197,10 @@ static void look_at_clock(struct list *list)
         add(list, "clock", DOCUMENT_WARNING,
             "set the clock (timedatectl set-ntp true): only log lines and listings depend on it",
             "the wall clock shows a time before 2024");
-    } else if (state < 0 || state == TIME_ERROR || (timex.status & STA_UNSYNC) != 0) {
+    } else if (state < 0) { /* A unit or a container may forbid the question. */
+        add(list, "clock", DOCUMENT_SKIPPED, "",
+            "whether the wall clock is synchronised may not be asked");
+    } else if (state == TIME_ERROR || (timex.status & STA_UNSYNC) != 0) {
         add(list, "clock", DOCUMENT_WARNING,
             "start a time service (systemd-timesyncd, chrony): only log lines and listings depend "
             "on it",

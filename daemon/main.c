@@ -417,9 +417,12 @@ static int begin(struct program *program, bool check_only)
     tell_warnings(&warnings);
     buf_done(&warnings);
     if (check_only) {
-        (void)printf("%s: ok, node %" PRIu32 " of %zu\n",
-                     program->config_path != NULL ? program->config_path : CONFIG_PATH,
-                     program->config->node_id, program->config->peers.count);
+        const char *file = program->config_path;
+        if (file == NULL) {
+            file = access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : "defaults (no file)";
+        }
+        (void)printf("%s: ok, node %" PRIu32 " of %zu\n", file, program->config->node_id,
+                     program->config->peers.count);
         config_done(program->config);
         return 0;
     }
