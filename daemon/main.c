@@ -38,8 +38,8 @@ struct program {
     const char *config_path; /* NULL: the usual one, where it is there */
     const char *settings[SETTINGS_MAX];
     size_t settings_count;
-    struct config configs[2]; /* the one in use, and the one before or after a reload */
-    struct config *config;
+    struct config config;   /* of the start: what is open holds on to its texts */
+    struct config reloaded; /* of the last SIGHUP, or zero: its keys that need no restart count */
     struct state_folder folder;
     struct log_ring ring;
     struct daemon *daemon;
@@ -106,8 +106,8 @@ static void be_ready(struct program *program, const char *sentence)
 {
     program->state = READY;
     daemon_set_selftest(program->daemon, NULL);
-    log_notice("daemon.ready", "node=%s cluster=%s listen=%s selftest=\"%s\"",
-               program->config->name, program->config->cluster, program->config->listen, sentence);
+    log_notice("daemon.ready", "node=%s cluster=%s listen=%s selftest=\"%s\"", program->config.name,
+               program->config.cluster, program->config.listen, sentence);
     notify_ready(&program->services.notify);
 }
 
@@ -147,7 +147,11 @@ static void on_closed(void *context)
 {
     struct program *program = context;
     for (size_t i = 0; i < program->signals_count; i++) {
+        int number = program->signals[i].signum;
         uv_close((uv_handle_t *)&program->signals[i], NULL);
+        /* libuv puts the default back, and a second SIGTERM must not end in the last millisecond
+         * what the first one ends cleanly. */
+        (void)signal(number, number == SIGCHLD ? SIG_DFL : SIG_IGN);
     }
     uv_close((uv_handle_t *)&program->timer, NULL);
 }
@@ -211,28 +215,27 @@ static void on_ctl(void *context, const struct peer_incoming *given)
 
 static void reload(struct program *program)
 {
-    struct config *next =
-        program->config == &program->configs[0] ? &program->configs[1] : &program->configs[0];
+    struct config next = {.name = NULL};
     struct faults faults = FAULTS_NONE;
     struct buf warnings = BUF_NONE;
     struct err err = {0};
     char keys[256];
     notify_reloading(&program->services.notify);
     int status = config_read_file(program->config_path, program->settings, program->settings_count,
-                                  next, &faults, &warnings);
+                                  &next, &faults, &warnings);
     if (status != 0) {
         (void)faults_err(&faults, ERR_CONFIG, &err);
     } else {
-        config_restart_keys(program->config, next, keys, sizeof(keys));
-        status = services_reload(&program->services, next, &err);
+        config_restart_keys(&program->config, &next, keys, sizeof(keys));
+        status = services_reload(&program->services, &next, &err);
         if (status != 0) {
-            config_done(next);
+            config_done(&next);
         }
     }
     if (status != 0) {
         log_error("config.refused", "reason=\"%s\", going on with the one before", err.text);
     } else {
-        log_set_level((enum log_level)(next->log_level + LOG_LEVEL_ERROR));
+        log_set_level((enum log_level)(next.log_level + LOG_LEVEL_ERROR));
         if (keys[0] != '\0') {
             log_warning("config.reloaded", "keys=\"%s\" need a restart and stay as they were",
                         keys);
@@ -240,8 +243,8 @@ static void reload(struct program *program)
             log_notice("config.reloaded", "file=%s",
                        program->config_path != NULL ? program->config_path : CONFIG_PATH);
         }
-        config_done(program->config);
-        program->config = next;
+        config_done(&program->reloaded);
+        program->reloaded = next;
     }
     program->services.metrics.reload_failed = status != 0;
     faults_done(&faults);
@@ -277,7 +280,7 @@ static void watch_signal(struct program *program, int number)
 
 static int open_daemon(struct program *program, struct err *err)
 {
-    const struct config *config = program->config;
+    const struct config *config = &program->config;
     struct daemon_peer peers[CONFIG_PEERS_MAX];
     static const enum daemon_role roles[] = {[CONFIG_TRAINER] = DAEMON_TRAINER,
                                              [CONFIG_ARBITER] = DAEMON_ARBITER,
@@ -308,7 +311,7 @@ static int open_daemon(struct program *program, struct err *err)
 
 static void open_all(struct program *program)
 {
-    const struct config *config = program->config;
+    const struct config *config = &program->config;
     struct err err = {0};
     ASSERT(uv_timer_init(&program->loop, &program->timer) == 0);
     if (open_daemon(program, &err) != 0) {
@@ -351,7 +354,7 @@ static int run(struct program *program)
     (void)uv_run(&program->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&program->loop) == 0);
     if (program->failure.code == 0) {
-        log_notice("daemon.stopped", "node=%s", program->config->name);
+        log_notice("daemon.stopped", "node=%s", program->config.name);
     }
     return err_exit_status(program->failure.code);
 }
@@ -404,16 +407,15 @@ static int begin(struct program *program, bool check_only)
     struct faults faults = FAULTS_NONE;
     struct buf warnings = BUF_NONE;
     struct err err = {0};
-    program->config = &program->configs[0];
     int status = config_read_file(program->config_path, program->settings, program->settings_count,
-                                  program->config, &faults, &warnings);
+                                  &program->config, &faults, &warnings);
     if (status != 0) {
         status = refuse_config(&faults);
         faults_done(&faults);
         buf_done(&warnings);
         return status;
     }
-    log_set_level((enum log_level)(program->config->log_level + LOG_LEVEL_ERROR));
+    log_set_level((enum log_level)(program->config.log_level + LOG_LEVEL_ERROR));
     tell_warnings(&warnings);
     buf_done(&warnings);
     if (check_only) {
@@ -421,15 +423,15 @@ static int begin(struct program *program, bool check_only)
         if (file == NULL) {
             file = access(CONFIG_PATH, F_OK) == 0 ? CONFIG_PATH : "defaults (no file)";
         }
-        (void)printf("%s: ok, node %" PRIu32 " of %zu\n", file, program->config->node_id,
-                     program->config->peers.count);
-        config_done(program->config);
+        (void)printf("%s: ok, node %" PRIu32 " of %zu\n", file, program->config.node_id,
+                     program->config.peers.count);
+        config_done(&program->config);
         return 0;
     }
-    if (log_ring_init(&program->ring, program->config->limits.log_lines, &err) == 0) {
+    if (log_ring_init(&program->ring, program->config.limits.log_lines, &err) == 0) {
         log_set_sink(log_ring_sink, &program->ring);
-        if (state_folder_open(program->config->state_dir, program->config->cluster,
-                              program->config->name, &program->folder, &err) == 0) {
+        if (state_folder_open(program->config.state_dir, program->config.cluster,
+                              program->config.name, &program->folder, &err) == 0) {
             status = run(program);
         }
     }
@@ -440,7 +442,8 @@ static int begin(struct program *program, bool check_only)
     state_folder_close(&program->folder);
     log_set_sink(NULL, NULL);
     log_ring_done(&program->ring);
-    config_done(program->config);
+    config_done(&program->reloaded);
+    config_done(&program->config);
     return status;
 }
 

@@ -188,6 +188,5 @@ int services_reload(struct services *services, const struct config *config, stru
         http_set_token(services->http, token);
     }
     services->doctor.storage_free_least = config->limits.storage_free;
-    services->config = config;
     return 0;
 }

@@ -41,7 +41,7 @@ int services_open(struct services *services, uv_loop_t *loop, const struct confi
                   void *selftest_context, struct err *err);
 /* From now on no fact is asked for. on_closed comes on the loop when all is closed. */
 void services_close(struct services *services, void (*on_closed)(void *context), void *context);
-/* Another configuration (SIGHUP): token and limits; config replaces the borrowed one. */
+/* Another configuration (SIGHUP): token and limits are taken over; borrowed for the call. */
 int services_reload(struct services *services, const struct config *config, struct err *err);
 
 #endif
