@@ -233,8 +233,8 @@ static void advance(struct link *link, size_t taken)
 }
 
 /* Writes until the socket has no room, nothing is left, or this turn of the loop has had enough:
- * who only writes does not read, and fills the other side's buffers instead of its caches. An error is kept for the loop's next
- * turn: who sends must not meet on_ended inside link_send. */
+ * who only writes does not read, and fills the other side's buffers instead of its caches. An error
+ * is kept for the loop's next turn: who sends must not meet on_ended inside link_send. */
 static void flush(struct link *link)
 {
     while (link->state == LINK_OPEN && link->broken.code == 0 && link->burst < LINK_BURST) {

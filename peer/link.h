@@ -98,7 +98,7 @@ struct link {
     struct link_out out[LINK_BATCH];
     unsigned out_first, out_count;
     size_t out_done; /* bytes of the first one written */
-    size_t burst; /* bytes written since the loop last had its turn */
+    size_t burst;    /* bytes written since the loop last had its turn */
     bool shut_when_sent;
 
     uint64_t bytes_in, bytes_out, frames_in, frames_out;

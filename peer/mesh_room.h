@@ -1,5 +1,6 @@
-/* What mesh.c (the node's side: dialling, sending, liveness) and mesh_accept.c (whoever comes in)
- * share. Thread: the mesh's loop. Private to the room. */
+/* What mesh.c (life, sending, liveness), mesh_connection.c (one connection: how it comes up and
+ * goes, what it carries) and mesh_accept.c (whoever comes in) share. Thread: the mesh's loop.
+ * Private to the room. */
 #ifndef COPPELIUS_PEER_MESH_ROOM_H
 #define COPPELIUS_PEER_MESH_ROOM_H
 
@@ -93,6 +94,12 @@ void mesh_greet(struct connection *connection, uint16_t kind);
 /* The peer's connection is gone: says so, closes it, dials again where it is ours to dial. */
 void mesh_fail(struct connection *connection, const struct err *err, bool slowly);
 void mesh_come_up(struct connection *connection, struct peer_state *peer, uint64_t incarnation);
+bool mesh_ours_to_dial(const struct peer_state *peer);
+void mesh_on_retry(uv_timer_t *timer); /* dials */
+/* A ping or pong; none while the one before is still queued. */
+void mesh_send_stamp(struct connection *connection, struct link_send *send, uint8_t bytes[8],
+                     uint16_t kind, const void *stamp);
+void mesh_handle_closed(struct mesh *mesh);
 struct peer_state *mesh_find(const struct mesh *mesh, uint32_t node_id);
 
 void mesh_on_accept(uv_poll_t *poll, int status, int events);
