@@ -1,9 +1,11 @@
 /* What the files of the exchange share:
  *
- *   exchange.c        life, threads, failure, the public functions
- *   exchange_links.c  the bulk connections: dialling, adopting, handshake, silence
- *   fold.c            a step's values in, fold, answers out and in
- *   gather.c          slices of two vectors to rank 0, beside the steps
+ *   exchange.c          life, threads, failure
+ *   exchange_calls.c    the public functions for other threads
+ *   exchange_connect.c  bulk connections come up: dialling, adopting, handshake
+ *   exchange_links.c    bulk connections that are up: what they carry, goodbyes, silence
+ *   fold.c              a step's values in, fold, answers out and in
+ *   gather.c            slices of two vectors to rank 0, beside the steps
  *
  * All but the marked fields belong to the exchange thread. Private to the room. */
 #ifndef COPPELIUS_PEER_EXCHANGE_ROOM_H
@@ -220,9 +222,21 @@ void exchange_take_held(struct exchange *exchange);
 /* When nothing is open any more: ends the thread's loop. */
 void exchange_settle(struct exchange *exchange);
 
-/* exchange_links.c */
-int links_open(struct exchange *exchange, struct err *err);
+/* exchange_connect.c */
+#define LINKS_RETRY_FIRST_MS 50
 void links_adopt(struct exchange *exchange, struct peer_incoming *incoming);
+void links_on_open(struct link *link);
+int links_on_answer(struct bulk *bulk, const struct frame_header *header, const uint8_t *body,
+                    struct err *err);
+void links_connect_tick(struct exchange *exchange, uint64_t now_ms);
+
+/* exchange_links.c */
+extern const struct link_ops links_bulk_ops;
+int links_open(struct exchange *exchange, struct err *err);
+struct bulk_slot *links_slot(struct exchange *exchange, uint32_t participant, uint32_t stream);
+void links_close(struct bulk *bulk);
+/* The participant's last error, for the connect deadline's sentence. */
+void links_note(struct exchange *exchange, uint32_t participant, const struct err *err);
 void links_tick(struct exchange *exchange, uint64_t now_ms, bool slept);
 void links_check_ready(struct exchange *exchange);
 /* Queues for a participant's stream; a participant that left ends the exchange. */
