@@ -124,6 +124,13 @@ void link_close(struct link *link);
 /* The same, but the descriptor is given to the caller: nothing was read behind the last frame. */
 int link_detach(struct link *link);
 
+/* Between link.c and link_frames.c. */
+void link_on_poll(uv_poll_t *poll, int status, int events);
+void link_end(struct link *link, const struct err *err);
+void link_flush(struct link *link);
+void link_read_frames(struct link *link);
+void link_drop_queued(struct link *link); /* answers it, unsent */
+
 /* TCP_NODELAY, keepalive, TCP_USER_TIMEOUT, no blocking, close on exec. */
 int link_tune(int fd, struct err *err);
 
