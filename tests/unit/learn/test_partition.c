@@ -239,7 +239,7 @@ START_TEST(settings_that_make_no_sense_are_refused)
     bad = good;
     bad.rank = 2;
     ck_assert_int_eq(learner_regression.make(&bad, &learner, &err), ERR_JOB);
-    targets[1] = INFINITY;
+    targets[1] = (double)INFINITY;
     ck_assert_int_eq(learner_regression.make(&good, &learner, &err), ERR_DATA);
     ck_assert_str_eq(err.text, "the target of training row 1 is not finite");
     ck_assert(learner_find("regression") == &learner_regression);
