@@ -9,6 +9,8 @@
 #include "base/assert.h"
 #include "tests/sim/world_core.h"
 
+#define EVENTS_MAX 1000000U /* of a schedule; thousands are usual */
+
 /* --- the heap of events ------------------------------------------------------------------------
  */
 static bool is_before(const struct event *left, const struct event *right)
@@ -176,6 +178,9 @@ static void one_event(struct world *world)
     ASSERT(event.time_us >= world->now_us);
     world->now_us = event.time_us;
     world->stats.events++;
+    if (world->stats.events > EVENTS_MAX) {
+        world_violation(world, "a storm: %u events", EVENTS_MAX);
+    }
     on_event(world, &event);
     buf_done(&event.bytes);
     reap(world);
@@ -252,15 +257,34 @@ static bool settle(struct world *world, uint64_t ms)
     return false;
 }
 
+static bool settle_or_say(struct world *world, const char *when)
+{
+    if (!world->violated && !settle(world, world->options.heal_ms)) {
+        world_violation(world, "stall: %u ms after %s the nodes are not at rest",
+                        world->options.heal_ms, when);
+    }
+    return !world->violated;
+}
+
+/* The power of all nodes fails at once; nobody proposes: what was begun must end by itself. */
+static void restart_all(struct world *world)
+{
+    for (unsigned i = 0; i < world->options.nodes; i++) {
+        if (world->nodes[i].up) {
+            node_crash(&world->nodes[i]);
+        }
+    }
+}
+
 bool world_run(struct world *world)
 {
     world->faulty = true;
     faults_plan(world);
     world_run_for(world, world->options.fault_ms);
     faults_heal(world);
-    if (!world->violated && !settle(world, world->options.heal_ms)) {
-        world_violation(world, "stall: %u ms after the last fault the nodes are not at rest",
-                        world->options.heal_ms);
+    if (settle_or_say(world, "the last fault")) {
+        restart_all(world);
+        (void)settle_or_say(world, "all nodes' restart");
     }
     if (!world->violated && world->extension->finish != NULL) {
         void *selves[WORLD_NODES_MAX];

@@ -108,7 +108,8 @@ struct world *world_new(const struct world_options *options,
 void world_free(struct world *world);
 void *world_context(struct world *world);
 
-/* Faulty phase, healed phase, last oracles. True: no violation and no stall. */
+/* Faulty phase, healed phase, a power cut of all nodes and rest again, last oracles. True: no
+ * violation and no stall. */
 bool world_run(struct world *world);
 /* For directed tests: the world goes on for that long, with the options' faults. */
 void world_run_for(struct world *world, uint64_t ms);

@@ -1,0 +1,11 @@
+/* Scenes for the core alone, step by step, where random schedules rarely come. Each is true when
+ * the core does right; the mutant that it was written for makes it false. */
+#ifndef COPPELIUS_TESTS_SIM_DIRECTED_H
+#define COPPELIUS_TESTS_SIM_DIRECTED_H
+
+#include <stdbool.h>
+
+bool directed_old_term_is_not_committed_by_counting(void); /* Figure 3.7 */
+bool directed_commit_stays_within_what_matched(void);
+
+#endif
