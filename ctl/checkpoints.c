@@ -156,6 +156,21 @@ static int with_hint(int code, struct problem *problem)
     return code;
 }
 
+/* A folder that is there and lacks what its own manifest or sums name is damaged. */
+static int missing_is_damage(const struct folder *folder, int code, struct problem *problem)
+{
+    struct err unused = {0};
+    char path[FOLDER_PATH_SIZE];
+    bool there = false;
+    (void)snprintf(path, sizeof(path), "%.400s/manifest.json", folder->name);
+    if (code == ERR_NOT_FOUND && folder->fs->ops->exists(folder->fs, path, &there, &unused) == 0 &&
+        there) {
+        problem->err.code = ERR_DAMAGED;
+        return ERR_DAMAGED;
+    }
+    return code;
+}
+
 int run_checkpoint_show(struct ctl *ctl, struct problem *problem)
 {
     struct folder folder;
@@ -188,7 +203,9 @@ int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
     }
     struct manifest *manifest = calloc(1, sizeof(*manifest));
     ASSERT(manifest != NULL);
-    code = checkpoint_verify(folder.fs, folder.name, manifest, &verdict, &problem->err);
+    code = missing_is_damage(
+        &folder, checkpoint_verify(folder.fs, folder.name, manifest, &verdict, &problem->err),
+        problem);
     if (code == 0) {
         json_t *document = manifest_document(&folder, manifest, true);
         (void)json_object_set_new(document, "ok", json_true());

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 
 #define LABEL_SIZE 10 /* characters left of the axis */
-#define LOG_SPAN   50.0
+#define LOG_SPAN   5.0
 
 struct canvas {
     size_t columns, rows;                          /* cells */

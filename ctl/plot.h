@@ -17,7 +17,7 @@ struct plot_point {
 #define PLOT_ROWS_MAX    100
 
 /* `rows` lines of `columns` characters at most, labels of y left and of x below (one line more).
- * Points ascend in x. Where all y are positive and span more than a factor of 50, y is logarithmic
+ * Points ascend in x. Where all y are positive and span more than a factor of 5, y is logarithmic
  * and the first label says so. Too small a place gives nothing. */
 void plot_curve(const struct plot_point *points, size_t count, size_t columns, size_t rows,
                 bool utf8, struct buf *out);

@@ -113,7 +113,9 @@ static void put_speed(const json_t *now, const char *gap, struct buf *out)
         text_count(rows, text, sizeof(text));
         buf_print(out, "%s%s rows/s", gap, text);
     }
-    if (isfinite(document_number(now, "eta_s")) && document_number(now, "eta_s") > 0) {
+    const char *state = document_text(now, "state");
+    bool runs = strcmp(state, "running") == 0 || strcmp(state, "finishing") == 0;
+    if (runs && isfinite(document_number(now, "eta_s")) && document_number(now, "eta_s") > 0) {
         text_duration(document_number(now, "eta_s"), text, sizeof(text));
         buf_print(out, "%sETA %s", gap, text);
     }
