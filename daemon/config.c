@@ -242,6 +242,7 @@ const struct yaml_schema *config_schema(void)
 
 void config_done(struct config *config)
 {
+    yaml_places_done(&config->places);
     yaml_release(&schema, config);
 }
 
@@ -391,7 +392,7 @@ int config_read(const struct config_input *input, struct config *ret_config, str
         .environment = input->environment};
     int status = yaml_read(&schema, &looking.yaml, &config, &places, faults);
     if (status == 0 && faults->count + faults->dropped > faults_before) {
-        config_done(&config); /* A --set without a "=". */
+        yaml_release(&schema, &config); /* A --set without a "=". */
         status = ERR_CONFIG;
     }
     if (status == 0) {
@@ -402,9 +403,11 @@ int config_read(const struct config_input *input, struct config *ret_config, str
                                            .faults = faults,
                                            .warnings = warnings};
         config_complete(&checking);
+        config.places = places;
         *ret_config = config;
+    } else {
+        yaml_places_done(&places);
     }
-    yaml_places_done(&places);
     overrides_done(&overrides);
     return status;
 }

@@ -80,7 +80,8 @@ struct config {
     /* Found by config_read. */
     uint32_t node_id; /* 1 … in peers */
     char advertise_address[CONFIG_ADDRESS_SIZE];
-    bool all_loopback; /* every address is 127.0.0.0/8 */
+    bool all_loopback;         /* every address is 127.0.0.0/8 */
+    struct yaml_places places; /* where each given key came from, for --show-config */
 };
 
 struct config_input {

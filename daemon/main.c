@@ -362,13 +362,15 @@ static int run(struct program *program)
 /* ---- arguments ---- */
 
 static const char usage[] =
-    "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config]\n"
+    "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config | "
+    "--show-config]\n"
     "       coppeliusd --version | --help\n"
     "\n"
     "  --config FILE     the daemon's file; " CONFIG_PATH " where it is there, else defaults\n"
     "  --device D        cpu, auto, an index, a GPU's or MIG's UUID, a PCI id\n"
     "  --set KEY=VALUE   a key of the file: --set http.listen=127.0.0.1:9000\n"
     "  --check-config    say what is wrong with the configuration, then end\n"
+    "  --show-config     print every key, its value and where it comes from, then end\n"
     "\n"
     "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
     "wins over the environment, that over the file.\n"
@@ -402,7 +404,7 @@ static void tell_warnings(struct buf *warnings)
     }
 }
 
-static int begin(struct program *program, bool check_only)
+static int begin(struct program *program, bool check_only, bool show)
 {
     struct faults faults = FAULTS_NONE;
     struct buf warnings = BUF_NONE;
@@ -418,6 +420,14 @@ static int begin(struct program *program, bool check_only)
     log_set_level((enum log_level)(program->config.log_level + LOG_LEVEL_ERROR));
     tell_warnings(&warnings);
     buf_done(&warnings);
+    if (show) {
+        struct buf text = BUF_NONE;
+        yaml_show(config_schema(), program->config, &program->config->places, &text);
+        bool good = fwrite(text.bytes, 1, text.size, stdout) == text.size && fflush(stdout) == 0;
+        buf_done(&text);
+        config_done(program->config);
+        return good ? 0 : err_exit_status(ERR_DISK);
+    }
     if (check_only) {
         const char *file = program->config_path;
         if (file == NULL) {
@@ -451,16 +461,14 @@ int main(int argc, char **argv)
 {
     static struct program program = {.folder = STATE_FOLDER_NONE};
     static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"device", required_argument, NULL, 'd'},
-        {"set", required_argument, NULL, 's'},
-        {"check-config", no_argument, NULL, 'k'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"config", required_argument, NULL, 'c'}, {"device", required_argument, NULL, 'd'},
+        {"set", required_argument, NULL, 's'},    {"check-config", no_argument, NULL, 'k'},
+        {"show-config", no_argument, NULL, 'w'},  {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     char device[256];
     bool check_only = false;
+    bool show = false;
     program.config_path = getenv("COPPELIUSD_CONFIG"); /* Before any thread. */
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":", options, NULL)) != -1;) {
@@ -484,6 +492,9 @@ int main(int argc, char **argv)
         case 'k':
             check_only = true;
             break;
+        case 'w':
+            show = true;
+            break;
         case 'v':
             (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
             return 0;
@@ -500,5 +511,5 @@ int main(int argc, char **argv)
         return bad_usage("an argument that is no option: ", argv[optind]);
     }
     ASSERT(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* libuv writes to sockets that are gone. */
-    return begin(&program, check_only);
+    return begin(&program, check_only, show);
 }

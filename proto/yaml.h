@@ -149,6 +149,10 @@ void yaml_release(const struct yaml_schema *schema, void *object);
 /* Appends the object as canonical YAML (a zero behind its end): every key in the schema's order,
  * defaults included, that reads back to an equal object. */
 void yaml_write(const struct yaml_schema *schema, const void *object, struct buf *out);
+/* Appends a line for each key: "key", TAB, its canonical value, TAB, where it came from ("default"
+ * where it was not given), line feed. Members of lists are peers[1].name and so on. */
+void yaml_show(const struct yaml_schema *schema, const void *object,
+               const struct yaml_places *places, struct buf *out);
 /* Appends one value as its canonical YAML text ("0.1", "[a, b]", "10min"). */
 void yaml_write_value(const struct yaml_key *key, const void *object, struct buf *out);
 

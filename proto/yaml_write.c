@@ -185,3 +185,53 @@ void yaml_write(const struct yaml_schema *schema, const void *object, struct buf
 {
     write_map(schema, object, 0, false, out);
 }
+
+static void show_line(const char *path, const struct yaml_places *places, const char *parent,
+                      struct buf *out)
+{
+    const char *place = yaml_place_of(places, path);
+    if (place == NULL && parent[0] != '\0') {
+        place = yaml_place_of(places, parent); /* of the list that it is a member of */
+    }
+    buf_print(out, "\t%s\n", place != NULL ? place : "default");
+}
+
+static void show_map(const struct yaml_schema *schema, const void *object, const char *parent,
+                     const char *list, const struct yaml_places *places, struct buf *out)
+{
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct yaml_key *key = &schema->keys[i];
+        const void *field = (const char *)object + key->offset;
+        char path[YAML_PATH_SIZE];
+        (void)snprintf(path, sizeof(path), "%s%s%s", parent, parent[0] != '\0' ? "." : "",
+                       key->name);
+        if (key->type == YAML_MAP && (key->word == NULL || is_given(key, object))) {
+            show_map(key->schema, field, path, list, places, out);
+        } else if (key->type == YAML_MAPS) {
+            const struct yaml_items *items = field;
+            for (size_t j = 0; j < items->count; j++) {
+                char member[YAML_PATH_SIZE];
+                (void)snprintf(member, sizeof(member), "%.200s[%zu]", path, j + 1);
+                show_map(key->schema, (const char *)items->items + j * key->schema->size, member,
+                         path, places, out);
+            }
+        } else if (key->type == YAML_MAP) {
+            buf_print(out, "%s\t%s", path, key->word);
+            show_line(path, places, list, out);
+        } else if (is_given(key, object)) {
+            buf_print(out, "%s\t", path);
+            if (key->hidden) {
+                buf_print(out, "(hidden)");
+            } else {
+                yaml_write_value(key, object, out);
+            }
+            show_line(path, places, list, out);
+        }
+    }
+}
+
+void yaml_show(const struct yaml_schema *schema, const void *object,
+               const struct yaml_places *places, struct buf *out)
+{
+    show_map(schema, object, "", "", places, out);
+}

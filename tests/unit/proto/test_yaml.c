@@ -314,6 +314,29 @@ START_TEST(what_is_written_reads_back)
 }
 END_TEST
 
+START_TEST(every_key_is_shown_with_where_it_came_from)
+{
+    struct thing thing;
+    struct faults faults = FAULTS_NONE;
+    struct buf out = BUF_NONE;
+    struct yaml_places places = YAML_PLACES_NONE;
+    const char *text = "name: x\nlayers: 3\npeers: [{name: p}]\n";
+    struct yaml_override layers = {"THING_LAYERS", "layers", "5"};
+    struct yaml_input input = {text, strlen(text), "t.yaml", &layers, 1, NULL};
+    ck_assert_int_eq(yaml_read(&schema, &input, &thing, &places, &faults), 0);
+    yaml_show(&schema, &thing, &places, &out);
+    ck_assert_str_eq((const char *)out.bytes,
+                     "name\tx\tt.yaml:1:7\ntags\t[]\tdefault\nlayers\t5\tTHING_LAYERS\n"
+                     "batch\tall\tdefault\nrate\t0.1\tdefault\nheader\tno\tdefault\n"
+                     "color\tred\tdefault\nevery\t10min\tdefault\nmemory\t512M\tdefault\n"
+                     "peers[1].name\tp\tt.yaml:3:16\npeers[1].address\t\"\"\tt.yaml:3:8\n"
+                     "tls\toff\tdefault\n");
+    yaml_places_done(&places);
+    yaml_release(&schema, &thing);
+    buf_done(&out);
+}
+END_TEST
+
 START_TEST(a_terminal_is_not_talked_to_by_a_file)
 {
     expect_faults("name: x\n\"\\e[2Jlayers\": 3\n",
@@ -347,6 +370,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_file_over_the_limit_is_not_read);
     tcase_add_test(tcase, overrides_win_and_are_named);
     tcase_add_test(tcase, what_is_written_reads_back);
+    tcase_add_test(tcase, every_key_is_shown_with_where_it_came_from);
     tcase_add_test(tcase, a_terminal_is_not_talked_to_by_a_file);
     tcase_add_test(tcase, near_words_are_suggested_and_far_ones_not);
     suite_add_tcase(suite, tcase);
