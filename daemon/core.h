@@ -190,6 +190,11 @@ struct history {
     uint64_t stride; /* every so manyth step is kept */
     size_t points_count;
     struct facts_point points[FACTS_LOSSES_MAX];
+    /* Of the dataset, as this node prepared it; ranges_count 0: not yet. */
+    uint64_t test_rows, nonzeros;
+    bool sparse;
+    uint32_t ranges_count;
+    uint64_t weights[STATE_NODES_MAX];
     /* Recent speed: rows and time of the last reports. */
     uint64_t recent_ms[2], recent_rows[2];
 };

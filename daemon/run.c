@@ -377,6 +377,12 @@ static void on_prepared(struct run *run, struct run_prepared *said)
 {
     run->prepared = *said;
     run->has_prepared = true;
+    struct history *history = history_of(run->daemon, run->job);
+    history->test_rows = said->test_rows;
+    history->nonzeros = said->nonzeros;
+    history->sparse = said->sparse;
+    history->ranges_count = said->ranges_count;
+    memcpy(history->weights, said->weights, sizeof(history->weights));
     free(said);
     if (run->state == RUN_PREPARING) {
         run_set_state(run, RUN_CUTTING);

@@ -177,7 +177,7 @@ static void tell_spec(const struct state_job *job, struct facts_job *ret)
 
 static void tell_parts(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
 {
-    const struct run *run = daemon->run;
+    const struct history *history = history_find(daemon, job->id);
     for (uint32_t r = 0; r < job->ranges_count && r < FACTS_NODES_MAX; r++) {
         struct facts_part *part = &ret->parts[ret->parts_count++];
         const struct member *member = members_find(daemon, job->participants[r].node);
@@ -185,9 +185,11 @@ static void tell_parts(struct daemon *daemon, const struct state_job *job, struc
         (void)snprintf(part->node, sizeof(part->node), "%s", member->name);
         part->first = job->bounds[r];
         part->end = job->bounds[r + 1];
-        part->weight = (part->end - part->first) * job->rows * sizeof(float);
-        if (run != NULL && run->job == job->id && run->has_prepared) {
-            part->weight = run->prepared.weights[r];
+        /* What was measured here, else what a dense range weighs. */
+        uint64_t end = part->end < job->features ? part->end : job->features;
+        part->weight = (end > part->first ? end - part->first : 0) * job->rows * sizeof(float);
+        if (history != NULL && history->ranges_count == job->ranges_count) {
+            part->weight = history->weights[r];
         }
         if (state_job_active(job)) {
             part->step = member->progress.step;
@@ -212,6 +214,12 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     }
     if (history != NULL) {
         ret->first_loss = history->first_loss;
+        if (history->ranges_count > 0) {
+            ret->test_rows = history->test_rows;
+            ret->nonzeros = history->sparse ? history->nonzeros : 0;
+            (void)snprintf(ret->storage, sizeof(ret->storage), "%s",
+                           history->sparse ? "sparse" : "dense");
+        }
         ret->rows_per_second = history_rows_per_s(history);
         ret->progress_ms = history->progress_wall_ms;
         ret->steps_done = history->steps_done;
@@ -244,12 +252,6 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     if (run != NULL && run->job == job->id) {
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", members_self(daemon)->progress.phase);
         (void)snprintf(ret->backend, sizeof(ret->backend), "%s", daemon->backend);
-        if (run->has_prepared) {
-            ret->test_rows = run->prepared.test_rows;
-            ret->nonzeros = run->prepared.sparse ? run->prepared.nonzeros : 0;
-            (void)snprintf(ret->storage, sizeof(ret->storage), "%s",
-                           run->prepared.sparse ? "sparse" : "dense");
-        }
     }
 }
 
