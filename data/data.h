@@ -178,7 +178,8 @@ int dataset_open(const char *folder, struct dataset **ret_dataset, struct err *e
 void dataset_close(struct dataset *dataset); /* NULL is fine */
 
 const struct dataset_info *dataset_info_of(const struct dataset *dataset);
-/* Name of a feature (0-based); owned by the dataset. */
+/* Name of a feature (0-based); the dataset's. Where more than 2^20 features have no columns.txt it
+ * is the thread's, until its eighth call from then: copy it. */
 const char *dataset_name(const struct dataset *dataset, uint64_t feature);
 /* Stored entries of features first .. end-1 into counts (end - first values): from indptr when
  * sparse, rows each when dense. */

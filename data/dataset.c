@@ -16,7 +16,8 @@
 
 #define PATH_SIZE      4096
 #define NAMES_SIZE_MAX (UINT64_C(1) << 30)
-#define INDPTR_PIECE   65536U
+#define NUMBERS_MAX    (1U << 20) /* names made ahead; beyond, one by one */
+#define NAMES_BORROWED 8U
 
 static char *join(const char *folder, const char *name)
 {
@@ -256,7 +257,7 @@ static int read_names(struct dataset *dataset, struct err *err)
 /* Without a columns.txt the names are numbers. */
 static void number_names(struct dataset *dataset)
 {
-    if (dataset->name_offsets != NULL) {
+    if (dataset->name_offsets != NULL || dataset->info.features > NUMBERS_MAX) {
         return;
     }
     dataset->numbers = malloc((size_t)(dataset->info.features + 1) * sizeof(*dataset->numbers));
@@ -380,7 +381,15 @@ const struct dataset_info *dataset_info_of(const struct dataset *dataset)
 const char *dataset_name(const struct dataset *dataset, uint64_t feature)
 {
     ASSERT(feature < dataset->info.features);
-    return dataset->name_offsets != NULL
-               ? (const char *)dataset->names.bytes + dataset->name_offsets[feature]
-               : dataset->numbers[feature];
+    if (dataset->name_offsets != NULL) {
+        return (const char *)dataset->names.bytes + dataset->name_offsets[feature];
+    }
+    if (dataset->numbers != NULL) {
+        return dataset->numbers[feature];
+    }
+    static _Thread_local char wide[NAMES_BORROWED][24];
+    static _Thread_local unsigned next;
+    char *name = wide[next++ % NAMES_BORROWED];
+    (void)snprintf(name, sizeof(wide[0]), "%llu", (unsigned long long)feature + 1);
+    return name;
 }

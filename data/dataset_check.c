@@ -16,7 +16,7 @@ int dataset_indptr(const struct dataset *dataset, uint64_t first, uint64_t count
                    struct err *err)
 {
     const struct dataset_file *file = &dataset->indptr;
-    uint8_t *bytes = malloc(INDPTR_PIECE * sizeof(int64_t));
+    uint8_t *bytes = malloc((size_t)INDPTR_PIECE * 8);
     ASSERT(bytes != NULL);
     int code = 0;
     uint64_t before = 0;

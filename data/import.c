@@ -141,8 +141,11 @@ static int publish(const char *fresh, const char *output, struct err *err)
     int fresh_fd = open(fresh, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int code = 0;
-    if (fresh_fd < 0 || parent_fd < 0 || fsync(fresh_fd) != 0 || rename(fresh, output) != 0 ||
-        fsync(parent_fd) != 0) {
+    struct stat status;
+    if (lstat(output, &status) == 0) { /* Somebody else was faster. */
+        code = err_set(err, ERR_USAGE, "%s exists already", output);
+    } else if (fresh_fd < 0 || parent_fd < 0 || fsync(fresh_fd) != 0 ||
+               rename(fresh, output) != 0 || fsync(parent_fd) != 0) {
         code = err_set(err, ERR_DISK, "renaming to %s: %s", output, err_errno(errno));
     }
     if (fresh_fd >= 0) {
@@ -228,7 +231,7 @@ static int import_into(struct intake *intake, const char *output,
     return code;
 }
 
-int data_import(const struct data_settings *settings, const char *given,
+int data_import(const struct data_settings *settings, const char *output,
                 const struct data_progress *progress, struct data_report *ret_report,
                 struct data_faults *faults, struct err *err)
 {
@@ -239,26 +242,26 @@ int data_import(const struct data_settings *settings, const char *given,
     faults = faults != NULL ? faults : &own_faults;
     faults->count = 0;
     int code = data_settings_check(settings, err);
-    char output[PATH_SIZE];
-    size_t given_size = strlen(given);
-    while (given_size > 1 && given[given_size - 1] == '/') {
-        given_size--;
+    char target[PATH_SIZE];
+    size_t output_size = strlen(output);
+    while (output_size > 1 && output[output_size - 1] == '/') {
+        output_size--;
     }
-    if (code == 0 && (given_size == 0 || given_size > PATH_SIZE - 128)) {
+    if (code == 0 && (output_size == 0 || output_size > PATH_SIZE - 128)) {
         code = err_set(err, ERR_USAGE, "the output's path is empty or too long");
     }
     if (code != 0) {
         return code;
     }
-    memcpy(output, given, given_size);
-    output[given_size] = '\0';
+    memcpy(target, output, output_size);
+    target[output_size] = '\0';
     struct stat status;
-    if (lstat(output, &status) == 0) {
+    if (lstat(target, &status) == 0) {
         code =
-            err_set(err, ERR_USAGE, "%s exists already; give another output or remove it", output);
+            err_set(err, ERR_USAGE, "%s exists already; give another output or remove it", target);
     }
     char fresh[PATH_SIZE + 64];
-    (void)snprintf(fresh, sizeof(fresh), "%s.importing-%016llx", output,
+    (void)snprintf(fresh, sizeof(fresh), "%s.importing-%016llx", target,
                    (unsigned long long)rand_entropy());
     if (code == 0 && mkdir(fresh, 0755) != 0) {
         code = err_set(err, ERR_DISK, "%s: %s", fresh, err_errno(errno));
@@ -268,7 +271,7 @@ int data_import(const struct data_settings *settings, const char *given,
     }
     struct intake intake = {
         .settings = settings, .folder = fresh, .faults = faults, .sink = SINK_NONE};
-    code = import_into(&intake, output, progress, &report, err);
+    code = import_into(&intake, target, progress, &report, err);
     sink_done(&intake.sink);
     columns_done(&intake.columns);
     if (code != 0) {

@@ -41,11 +41,11 @@ int load_entries(const struct dataset *dataset, uint64_t first, size_t count, ui
     for (size_t i = 0; i < count; i++) {
         if (rows[i] >= dataset->info.rows) {
             return err_set(err, ERR_DAMAGED, "%s: element %llu is no row of %llu", indices->path,
-                           (unsigned long long)(first + i), (unsigned long long)dataset->info.rows);
+                           (unsigned long long)first + i, (unsigned long long)dataset->info.rows);
         }
         if (values[i] - values[i] != 0.0F) {
             return err_set(err, ERR_DATA, "%s: element %llu is not finite", data->path,
-                           (unsigned long long)(first + i));
+                           (unsigned long long)first + i);
         }
     }
     return 0;

@@ -22,7 +22,8 @@ static int init_dense(struct sink *sink, struct err *err)
     /* Not a multiple of the page size: the columns' lines would all fall into the same cache sets.
      */
     sink->stride = rows + 16;
-    if (row_bytes * sink->stride > sink->memory && row_bytes * sink->stride > BLOCK_BYTES * 8U) {
+    if (row_bytes * sink->stride > sink->memory &&
+        row_bytes * sink->stride > (uint64_t)BLOCK_BYTES * 8) {
         return err_set(
             err, ERR_NOMEM, "%llu features need blocks of %llu bytes; the import may take %llu",
             (unsigned long long)sink->features, (unsigned long long)(row_bytes * sink->stride),

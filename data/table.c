@@ -1,7 +1,4 @@
 /* CSV files and whitespace tables: records to rows of numbers. */
-
-#include "data/intake.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -93,7 +93,7 @@ int tokens_read(const struct tokens_file *tokens, uint64_t first, size_t count, 
         if (ret_ids[i] >= tokens->vocabulary) {
             code =
                 err_set(err, ERR_DATA, "token %llu (byte offset %llu) is %u; the vocabulary has %u",
-                        (unsigned long long)(first + i), (unsigned long long)(offset + i * 2),
+                        (unsigned long long)first + i, (unsigned long long)offset + i * 2,
                         ret_ids[i], tokens->vocabulary);
         }
     }

@@ -99,6 +99,21 @@ START_TEST(the_last_line_needs_no_line_feed)
 }
 END_TEST
 
+START_TEST(very_wide_data_has_names_and_loads_a_few_columns)
+{
+    struct data_settings settings = svm_settings(DATA_STORAGE_AUTO);
+    struct dataset *dataset = open_text("1 5:1 1048581:2\n2 1048581:3\n", settings);
+    struct dataset_view view = {.test = 0};
+    struct dataset_block block = DATASET_BLOCK_NONE;
+    struct err err = {0};
+    ck_assert_str_eq(dataset_name(dataset, 1048580), "1048581");
+    ck_assert_int_eq(dataset_load(dataset, &view, 1048580, 1048581, NULL, &block, &err), 0);
+    ck_assert(matrix_at(&block.train, 0, 0) == 2 && matrix_at(&block.train, 1, 0) == 3);
+    dataset_block_done(&block);
+    dataset_close(dataset);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     TCase *tests = NULL;
@@ -109,5 +124,6 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_declared_width_is_kept_and_is_a_limit);
     tcase_add_test(tests, every_malformed_pair_is_named_where_it_begins);
     tcase_add_test(tests, the_last_line_needs_no_line_feed);
+    tcase_add_test(tests, very_wide_data_has_names_and_loads_a_few_columns);
     return suite;
 }
