@@ -7,9 +7,9 @@
 START_TEST(a_falling_line_falls_in_braille)
 {
     struct buf out = BUF_NONE;
-    const struct plot_point points[] = {{1, 8}, {16, 1}};
+    const struct plot_point points[] = {{1, 4}, {16, 1}};
     plot_curve(points, 2, 20, 3, true, &out);
-    ck_assert_str_eq((const char *)out.bytes, "         8 │⠑⠢⡀⠀⠀⠀⠀⠀\n"
+    ck_assert_str_eq((const char *)out.bytes, "         4 │⠑⠢⡀⠀⠀⠀⠀⠀\n"
                                               "           │⠀⠀⠈⠑⢄⡀⠀⠀\n"
                                               "         1 │⠀⠀⠀⠀⠀⠈⠢⢄\n"
                                               "            1     16\n");
