@@ -165,8 +165,8 @@ static void own_entry_turn(struct daemon *daemon)
     if (daemon->node_proposed_ms != 0 && now - daemon->node_proposed_ms < 500) {
         return;
     }
-    if (control_leader(daemon->control) == 0) {
-        return;
+    if (control_leader(daemon->control) == 0 || !daemon->selftest_done) {
+        return; /* The entry says what device it has: the self-test tells. */
     }
     daemon->node_proposed_ms = now;
     struct command command = {.kind = COMMAND_NODE};
@@ -518,9 +518,16 @@ const struct facts *daemon_facts(struct daemon *daemon)
     return &daemon->facts;
 }
 
-void daemon_set_selftest(struct daemon *daemon, const struct err *err_or_null)
+void daemon_set_selftest(struct daemon *daemon, const struct session_binding *binding,
+                         const struct err *err)
 {
     daemon->selftest_done = true;
-    daemon->selftest = err_or_null != NULL ? *err_or_null : (struct err){0};
+    daemon->selftest = err != NULL ? *err : (struct err){0};
+    if (binding != NULL) {
+        memcpy(daemon->binding, binding->bytes, sizeof(daemon->binding));
+        (void)snprintf(daemon->device_text, sizeof(daemon->device_text), "%s", binding->device);
+        (void)snprintf(daemon->backend, sizeof(daemon->backend), "%s",
+                       strncmp(binding->device, "cpu", 3) == 0 ? "cpu" : "cuda");
+    }
     daemon_soon(daemon);
 }

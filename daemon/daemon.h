@@ -72,7 +72,10 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
 void daemon_stop(struct daemon *daemon);
 /* The table that the services read; valid until on_stopped. */
 const struct facts *daemon_facts(struct daemon *daemon);
-/* The self-test has passed or failed (a check of readiness). */
-void daemon_set_selftest(struct daemon *daemon, const struct err *err_or_null);
+/* The self-test has passed on that device, or failed (a check of readiness): one of both is NULL.
+ */
+struct session_binding;
+void daemon_set_selftest(struct daemon *daemon, const struct session_binding *binding,
+                         const struct err *err);
 
 #endif

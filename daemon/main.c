@@ -53,6 +53,7 @@ struct program {
     struct session_settings session;
     struct err test_err;
     char test_sentence[FACTS_TEXT_SIZE];
+    struct session_binding test_binding;
     bool test_busy;
     bool stop_asked;
     struct err failure; /* why it ends, code 0: asked to */
@@ -65,15 +66,16 @@ static void stop(struct program *program, const char *why);
 static int run_selftest(void *context, char *sentence, size_t sentence_size, struct err *err)
 {
     const struct session_settings *settings = context;
-    return selftest_run(settings, /* backend= */ NULL, sentence, sentence_size, err);
+    return selftest_run(settings, /* backend= */ NULL, sentence, sentence_size,
+                        /* ret_binding= */ NULL, err);
 }
 
 static void on_test(uv_work_t *work)
 {
     struct program *program = OWNER_OF(work, struct program, test);
     program->test_err = (struct err){0};
-    (void)run_selftest(&program->session, program->test_sentence, sizeof(program->test_sentence),
-                       &program->test_err);
+    (void)selftest_run(&program->session, /* backend= */ NULL, program->test_sentence,
+                       sizeof(program->test_sentence), &program->test_binding, &program->test_err);
 }
 
 static void fail(struct program *program, const struct err *err)
@@ -105,7 +107,7 @@ static void soon(struct program *program, uint64_t delay_ms)
 static void be_ready(struct program *program, const char *sentence)
 {
     program->state = READY;
-    daemon_set_selftest(program->daemon, NULL);
+    daemon_set_selftest(program->daemon, &program->test_binding, NULL);
     log_notice("daemon.ready", "node=%s cluster=%s listen=%s selftest=\"%s\"", program->config.name,
                program->config.cluster, program->config.listen, sentence);
     notify_ready(&program->services.notify);
@@ -122,7 +124,7 @@ static void on_tested(uv_work_t *work, int status)
         be_ready(program, program->test_sentence);
         return;
     }
-    daemon_set_selftest(program->daemon, &program->test_err);
+    daemon_set_selftest(program->daemon, NULL, &program->test_err);
     bool may_come = program->test_err.code == ERR_DEVICE || program->test_err.code == ERR_BUSY;
     if (may_come && clock_now_ms() - program->test_began_ms < TEST_DEADLINE_MS) {
         log_warning("selftest.failed", "reason=\"%s\", trying again in %d s",
@@ -422,10 +424,10 @@ static int begin(struct program *program, bool check_only, bool show)
     buf_done(&warnings);
     if (show) {
         struct buf text = BUF_NONE;
-        yaml_show(config_schema(), program->config, &program->config->places, &text);
+        yaml_show(config_schema(), &program->config, &program->config.places, &text);
         bool good = fwrite(text.bytes, 1, text.size, stdout) == text.size && fflush(stdout) == 0;
         buf_done(&text);
-        config_done(program->config);
+        config_done(&program->config);
         return good ? 0 : err_exit_status(ERR_DISK);
     }
     if (check_only) {

@@ -98,7 +98,8 @@ static int compare(const char *what, const double *values, const char *want,
 }
 
 int selftest_run(const struct session_settings *settings, const struct session_backend *backend,
-                 char *sentence, size_t sentence_size, struct err *err)
+                 char *sentence, size_t sentence_size, struct session_binding *ret_binding,
+                 struct err *err)
 {
     uint64_t began_ns = clock_now_ns();
     struct session *session = NULL;
@@ -123,6 +124,9 @@ int selftest_run(const struct session_settings *settings, const struct session_b
                      : compare("accumulator", golden.accumulator, golden_accumulator, binding, err);
         (void)snprintf(sentence, sentence_size, "the golden step gave its bits on %s in %.0f ms",
                        binding->device, (double)(clock_now_ns() - began_ns) / 1e6);
+        if (ret_binding != NULL) {
+            *ret_binding = *binding;
+        }
     }
     session_free(session); /* Gives the device back: nothing of this is kept. */
     free(golden.x);

@@ -11,10 +11,12 @@
 #include "base/err.h"
 #include "gpu/gpu.h"
 
-/* sentence gets what was done, for people. ERR_DEVICE where the device cannot be had (backend NULL:
- * the one that settings ask for), ERR_UNHEALTHY where the bits are wrong. */
+/* sentence gets what was done, for people; ret_binding (may be NULL) what it was done on.
+ * ERR_DEVICE where the device cannot be had (backend NULL: the one that settings ask for),
+ * ERR_UNHEALTHY where the bits are wrong. */
 int selftest_run(const struct session_settings *settings, const struct session_backend *backend,
-                 char *sentence, size_t sentence_size, struct err *err);
+                 char *sentence, size_t sentence_size, struct session_binding *ret_binding,
+                 struct err *err);
 
 /* The numbers that it trains on, for the test that hands them to the reference. */
 float selftest_feature(uint32_t row, uint32_t column);

@@ -14,7 +14,7 @@ START_TEST(gives_its_bits_on_every_cpu_path_and_thread_count)
         struct err err = {0};
         char sentence[256] = "";
         struct session_settings settings = {.device = "cpu", .threads = threads, .isa = isas[_i]};
-        int status = selftest_run(&settings, NULL, sentence, sizeof(sentence), &err);
+        int status = selftest_run(&settings, NULL, sentence, sizeof(sentence), NULL, &err);
         if (status == ERR_DEVICE || status == ERR_USAGE || status == ERR_CONFIG) {
             (void)fprintf(stderr, "skipped: the golden step on %s (%s)\n", isas[_i], err.text);
             return;
@@ -30,7 +30,7 @@ START_TEST(a_device_that_is_not_here_is_a_sentence)
     struct err err = {0};
     char sentence[256];
     struct session_settings settings = {.device = "GPU-00000000-0000-0000-0000-000000000000"};
-    ck_assert_int_ne(selftest_run(&settings, NULL, sentence, sizeof(sentence), &err), 0);
+    ck_assert_int_ne(selftest_run(&settings, NULL, sentence, sizeof(sentence), NULL, &err), 0);
     ck_assert_uint_gt(strlen(err.text), 20);
 }
 END_TEST
