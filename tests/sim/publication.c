@@ -95,6 +95,11 @@ void publication_hold_publish(struct publication *all, unsigned node, bool hold)
     all->hold_publish[node] = hold;
 }
 
+void publication_fill_disk(struct publication *all, unsigned node, bool full)
+{
+    all->full[node] = full;
+}
+
 const struct state *publication_state(const void *self)
 {
     return ((const struct pub_node *)self)->state;
@@ -456,6 +461,7 @@ static void on_heal(struct world *world)
     all->healed = true;
     memset(all->hold_votes, 0, sizeof(all->hold_votes));
     memset(all->hold_publish, 0, sizeof(all->hold_publish));
+    memset(all->full, 0, sizeof(all->full));
 }
 
 const struct world_extension world_publication = {

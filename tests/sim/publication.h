@@ -14,18 +14,20 @@
 #include "tests/sim/world.h"
 
 /* Bugs that the oracles must find. */
-#define PUBLICATION_MUTANTS(X)                                             \
-    X(MUTANT_NONE, "none")                                                 \
-    X(MUTANT_OWN_VOTE, "publish on own vote")                              \
-    X(MUTANT_NOT_CAUGHT_UP, "recovery acts before it has caught up")       \
-    X(MUTANT_CURRENT_SYNC, "CURRENT.new is not fsynced")                   \
-    X(MUTANT_SNAPSHOT_VOTES, "the snapshot loses votes")                   \
-    X(MUTANT_SHARD_SYNC, "vote before the shard is durable")               \
-    X(MUTANT_STAGING_SYNC, "vote before the shard's name is durable")      \
-    X(MUTANT_PARENT_SYNC, "CURRENT before the renamed folder is durable")  \
-    X(MUTANT_MANIFEST_SYNC, "the manifest is not fsynced")                 \
-    X(MUTANT_COLLECT, "collecting races publication")                      \
-    X(MUTANT_UNILATERAL, "a participant aborts on its own after its vote") \
+#define PUBLICATION_MUTANTS(X)                                                  \
+    X(MUTANT_NONE, "none")                                                      \
+    X(MUTANT_OWN_VOTE, "publish on own vote")                                   \
+    X(MUTANT_NOT_CAUGHT_UP, "recovery acts before it has caught up")            \
+    X(MUTANT_CURRENT_SYNC, "CURRENT.new is not fsynced")                        \
+    X(MUTANT_SNAPSHOT_VOTES, "the snapshot loses votes")                        \
+    X(MUTANT_SHARD_SYNC, "vote before the shard is durable")                    \
+    X(MUTANT_STAGING_SYNC, "vote before the shard's name is durable")           \
+    X(MUTANT_PARENT_SYNC, "CURRENT before the renamed folder is durable")       \
+    X(MUTANT_MANIFEST_SYNC, "the manifest is not fsynced")                      \
+    X(MUTANT_COLLECT, "collecting races publication")                           \
+    X(MUTANT_UNILATERAL, "a participant aborts on its own after its vote")      \
+    X(MUTANT_EARLY_REPORT, "publication is reported before CURRENT is durable") \
+    X(MUTANT_OTHER_DIGEST, "a vote names another digest than the shard's")      \
     X(MUTANT_IN_PLACE, "CURRENT is written in place")
 
 #define PUBLICATION_MUTANT_ENUM(name, text) name,
@@ -85,6 +87,8 @@ void publication_submit(struct publication *all, unsigned node);
 uint64_t publication_current(struct world *world, unsigned node, uint64_t job);
 /* Keep the votes of a node back while true. */
 void publication_hold_votes(struct publication *all, unsigned node, bool hold);
+/* Shards of the node find no space while true; its log does. */
+void publication_fill_disk(struct publication *all, unsigned node, bool full);
 /* Keep a node from publishing while true. */
 void publication_hold_publish(struct publication *all, unsigned node, bool hold);
 

@@ -45,6 +45,7 @@ struct publication {
     uint64_t verified[WORLD_NODES_MAX][JOBS_MAX];     /* CURRENT that was looked at wholly */
     bool hold_votes[WORLD_NODES_MAX];
     bool hold_publish[WORLD_NODES_MAX];
+    bool full[WORLD_NODES_MAX];
     bool healed;
     bool looking;
     uint64_t generation; /* the greatest seen */

@@ -14,6 +14,7 @@
 static struct fs_ops watched;         /* the real table with some functions exchanged */
 static const struct fs_ops *real_ops; /* one simulated disk is as the other */
 static struct fs_file *unsynced;      /* whose sync a mutant leaves out */
+static struct fs_file *full;          /* that finds no space */
 
 static struct pub_fs *of(struct fs *fs)
 {
@@ -49,10 +50,22 @@ static int watched_open(struct fs *fs, const char *path, enum fs_mode mode,
          (mutant == MUTANT_MANIFEST_SYNC && ends_with(path, "/manifest.json")))) {
         unsynced = *ret_file;
     }
+    if (code == 0 && w->owner->all->full[w->owner->node] && ends_with(path, ".part")) {
+        full = *ret_file;
+    }
     if (mode != FS_READ) {
         look(w);
     }
     return code;
+}
+
+static int watched_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
+{
+    if (file == full) {
+        (void)real_ops->write(file, bytes, size / 2, NULL);
+        return err_set(err, ERR_DISK, "write: No space left on device");
+    }
+    return real_ops->write(file, bytes, size, err);
 }
 
 static int watched_sync(struct fs_file *file, struct err *err)
@@ -67,6 +80,7 @@ static int watched_sync(struct fs_file *file, struct err *err)
 static int watched_close(struct fs_file *file, struct err *err)
 {
     unsynced = file == unsynced ? NULL : unsynced;
+    full = file == full ? NULL : full;
     return real_ops->close(file, err);
 }
 
@@ -132,6 +146,7 @@ void pub_fs_init(struct pub_node *node, struct fs *real)
     real_ops = real->ops;
     watched = *real_ops;
     watched.open = watched_open;
+    watched.write = watched_write;
     watched.sync = watched_sync;
     watched.close = watched_close;
     watched.rename = watched_rename;
@@ -313,6 +328,20 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
                 remove_staged(node, job, view->staged[i]);
             }
         }
+        break;
+    case MUTANT_EARLY_REPORT:
+        if (newest != NULL && view->current < newest->epoch &&
+            state_rank(job, node->node + 1) >= 0) {
+            struct command c = {.kind = COMMAND_PUBLISHED};
+            c.published.job = job->id;
+            c.published.epoch = newest->epoch;
+            c.published.node = node->node + 1;
+            pub_propose(node, &c);
+        }
+        break;
+    case MUTANT_OTHER_DIGEST:
+        a->agent.staged_sha256[5] ^= a->agent.staged_epoch != 0 && !a->spoilt ? 1 : 0;
+        a->spoilt = a->spoilt || a->agent.staged_epoch != 0;
         break;
     case MUTANT_NONE:
     case MUTANT_CURRENT_SYNC:

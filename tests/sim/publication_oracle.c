@@ -80,6 +80,22 @@ static void on_commit(struct pub_node *node, const struct state_job *job,
     }
 }
 
+/* Who says that it has published has. */
+static void check_reports(struct pub_node *node, const struct state_job *job)
+{
+    for (uint32_t k = 0; k < job->epochs_count; k++) {
+        const struct state_epoch *epoch = job->epochs[k];
+        for (uint32_t i = 0; i < epoch->shards_count; i++) {
+            unsigned peer = pub_peer_of(epoch->shards[i].node);
+            if (epoch->shards[i].published &&
+                node->all->durable_current[peer][job->id - 1] < epoch->epoch) {
+                world_violation(node->world, "node %u said that it has published epoch %llu", peer,
+                                (unsigned long long)epoch->epoch);
+            }
+        }
+    }
+}
+
 void pub_watch_state(struct pub_node *node)
 {
     struct publication *all = node->all;
@@ -103,6 +119,7 @@ void pub_watch_state(struct pub_node *node)
             }
             truth->decision = DECIDED_ABORT;
         }
+        check_reports(node, job);
         for (uint32_t k = 0; k < job->epochs_count; k++) {
             if (job->epochs[k]->epoch > a->checked) {
                 a->checked = job->epochs[k]->epoch;
