@@ -173,12 +173,12 @@ class ServiceTest(unittest.TestCase):
         self.assertEqual(service.end(signal.SIGINT), 0)
 
     def test_it_works_as_the_first_process_of_a_container(self):
-        if not shutil.which("unshare") or subprocess.run(["unshare", "-fp", "--kill-child", "true"],
+        if not shutil.which("unshare") or subprocess.run(["unshare", "-fpm", "--mount-proc", "--kill-child", "true"],
                                                          capture_output=True, check=False).returncode:
             print("skipped: pid 1 (no namespaces here)", file=sys.stderr)
             return
         service = self.service()
-        service.start("unshare", "-fp", "--kill-child")
+        service.start("unshare", "-fpm", "--mount-proc", "--kill-child")
         self.assertTrue(service.hear("READY=1"), service.text())
         with open(f"/proc/{service.process.pid}/task/{service.process.pid}/children") as file:
             inside = int(file.read().split()[0])
