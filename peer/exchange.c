@@ -39,7 +39,10 @@ void exchange_where(const struct exchange *exchange, uint32_t participant, char 
     (void)snprintf(text, size, "node '%s' (%s): %s", who->name, who->address_text, what);
 }
 
-void exchange_fail(struct exchange *exchange, uint32_t participant, const struct err *err)
+/* The end of push and pull; the peers are told why, or (leave) that this node needs no more of
+ * them. */
+static void end_exchange(struct exchange *exchange, uint32_t participant, const struct err *err,
+                         bool leave)
 {
     if (exchange->state == EXCHANGE_FAILED || exchange->state == EXCHANGE_CLOSING) {
         return;
@@ -51,9 +54,9 @@ void exchange_fail(struct exchange *exchange, uint32_t participant, const struct
     ASSERT(exchange->failure.code != 0);
     gather_stop(exchange);
     exchange_take_held(exchange);
-    links_bye(exchange, exchange->failure.code,
+    links_bye(exchange, leave ? 0 : exchange->failure.code,
               culprit != 0 ? culprit : exchange->participants[exchange->rank].node_id,
-              exchange->failure.text);
+              leave ? "" : exchange->failure.text);
     atomic_store(&exchange->counters.links_up, 0);
     exchange->failed_answer = (struct failed_message){
         .message = {.kind = EXCHANGE_ENDED}, .culprit = culprit, .err = exchange->failure};
@@ -61,6 +64,20 @@ void exchange_fail(struct exchange *exchange, uint32_t participant, const struct
     exchange->failed_news.message.kind = NEWS_FAILED;
     mailbox_put(&exchange->compute_box, &exchange->failed_answer.message);
     mailbox_put(&exchange->loop_box, &exchange->failed_news.message);
+}
+
+void exchange_fail(struct exchange *exchange, uint32_t participant, const struct err *err)
+{
+    end_exchange(exchange, participant, err, false);
+}
+
+/* Between two steps nobody waits for this node: it leaves, and fails nobody who is as far. */
+static void cancel_exchange(struct exchange *exchange, const char *reason)
+{
+    struct err err = {0};
+    bool leave = exchange->state == EXCHANGE_READY && steps_idle(exchange);
+    (void)err_set(&err, ERR_CANCELED, "%s", reason);
+    end_exchange(exchange, EXCHANGE_NOBODY, &err, leave);
 }
 
 /* ---------------------------------------------------------------- the exchange thread */
@@ -149,10 +166,8 @@ static void on_mail(struct mailbox *box)
             break;
         case TO_CANCEL: {
             struct cancel_message *cancel = OWNER_OF(message, struct cancel_message, message);
-            struct err err = {0};
-            (void)err_set(&err, ERR_CANCELED, "%s", cancel->reason);
+            cancel_exchange(exchange, cancel->reason);
             free(cancel);
-            exchange_fail(exchange, EXCHANGE_NOBODY, &err);
             break;
         }
         case TO_CLOSE:

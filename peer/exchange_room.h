@@ -255,6 +255,7 @@ int steps_place(struct exchange *exchange, uint32_t participant, uint32_t stream
                 const struct frame_header *header, uint8_t **ret_place, struct err *err);
 int steps_came(struct exchange *exchange, uint32_t participant, const struct frame_header *header,
                const uint8_t *body, struct err *err);
+bool steps_idle(const struct exchange *exchange); /* no chunk is awaited here */
 /* Whether the participant owes something in this step; says what. text may be NULL. */
 bool steps_owes(const struct exchange *exchange, uint32_t participant, char *text, size_t size);
 uint32_t steps_chunk_rows(uint64_t rows, uint32_t chunk_rows, uint32_t chunk);

@@ -414,6 +414,16 @@ int steps_came(struct exchange *exchange, uint32_t participant, const struct fra
     return 0;
 }
 
+bool steps_idle(const struct exchange *exchange)
+{
+    for (uint32_t c = 0; exchange->begun && c < exchange->chunks; c++) {
+        if (!exchange->chunk[c].complete) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool steps_owes(const struct exchange *exchange, uint32_t participant, char *text, size_t size)
 {
     if (!exchange->begun) {

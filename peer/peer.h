@@ -242,8 +242,9 @@ void exchange_adopt(struct exchange *exchange, const struct peer_incoming *incom
 /* Rank 0: sets these bits in the word of the next chunk-0 answer not yet made; they are cleared as
  * they go out. Every participant sees the same word in the same step. */
 void exchange_direct(struct exchange *exchange, uint32_t bits);
-/* Ends waiting: from now push and pull return ERR_CANCELED with the sentence, and the peers are
- * told it. Nothing when it has failed already. */
+/* Ends waiting: from now push and pull return ERR_CANCELED with the sentence. In a step the peers
+ * are told it, and it ends the exchange for all; between steps this node just leaves, which fails
+ * only who still needs it. Nothing when it has failed already. */
 void exchange_cancel(struct exchange *exchange, const char *reason);
 /* The compute thread has left push and pull for good (cancel first where it may not have). Sends
  * what is queued (at most 2 s), says goodbye, ends the thread; never hangs. on_closed (may be NULL)

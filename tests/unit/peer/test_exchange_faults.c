@@ -176,6 +176,30 @@ START_TEST(close_and_cancel_never_hang)
 }
 END_TEST
 
+START_TEST(a_cancel_tells_the_peers_in_a_step_and_nobody_between_steps)
+{
+    struct cluster_settings settings = usual(2);
+    if (_i == 0) { /* n1 waits in step 3. */
+        stop_n2_at_3(&settings);
+    } else {
+        cluster_open(&cluster, &settings);
+        cluster_start(&cluster);
+        ck_assert(cluster_run_done(&cluster, 10000));
+    }
+    exchange_cancel(cluster.nodes[0].exchange, "the operator said so");
+    ck_assert(cluster_run(&cluster, &cluster.nodes[0].failed, 1, 2000));
+    check_says(&cluster.nodes[0].failure, ERR_CANCELED, "the operator said so");
+    ck_assert_uint_eq(cluster.nodes[0].culprit, 0);
+    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 400) == (_i == 0));
+    if (_i == 0) {
+        check_says(&cluster.nodes[1].failure, ERR_CANCELED,
+                   "it ended the exchange: the operator said so");
+        ck_assert_uint_eq(cluster.nodes[1].culprit, 1);
+    }
+    cluster_close(&cluster);
+}
+END_TEST
+
 static void tweak(uint32_t rank, struct exchange_settings *settings)
 {
     if (rank == 0) {
@@ -488,6 +512,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_failed_finish_ends_it_for_all_with_its_sentence);
     tcase_add_loop_test(tcase, an_absent_peer_is_named_at_the_connect_deadline, 0, 2);
     tcase_add_test(tcase, close_and_cancel_never_hang);
+    tcase_add_loop_test(tcase, a_cancel_tells_the_peers_in_a_step_and_nobody_between_steps, 0, 2);
     tcase_add_loop_test(tcase, who_differs_is_refused_by_name, 0,
                         sizeof(mismatches) / sizeof(mismatches[0]));
     tcase_add_test(tcase, stale_generations_are_dropped_and_early_values_are_held);
