@@ -231,7 +231,7 @@ int command_encode(const struct command *command, struct buf *out, struct err *e
         break;
     case COMMAND_NONE:
     default:
-        ASSERT(!"a command of no kind");
+        ASSERT(false); /* a command of no kind */
     }
     ASSERT(out->size - before <= COMMAND_SIZE_MAX);
     return 0;

@@ -631,7 +631,7 @@ static enum state_outcome apply(const struct entry *entry, const struct command 
         return on_finish(entry, &command->finish);
     case COMMAND_NONE:
     default:
-        ASSERT(!"command_decode lets no other kind pass");
+        ASSERT(false); /* command_decode lets no other kind pass */
         return STATE_REFUSED;
     }
 }
