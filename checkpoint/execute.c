@@ -188,7 +188,7 @@ void agent_execute(struct fs *fs, const struct agent_action *action,
     case AGENT_IDLE:
     case AGENT_PROPOSE:
     default:
-        ASSERT(!"no file work in this action");
+        ASSERT(false && "no file work in this action");
     }
     struct err scan = {0};
     int scan_code =

@@ -55,8 +55,10 @@ static void draw_list(const struct ctl *ctl, const json_t *document, struct buf 
 int run_checkpoints(struct ctl *ctl, struct problem *problem)
 {
     char name[256] = "";
-    Ctl__CheckpointList list = CTL__CHECKPOINT_LIST__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__CheckpointList list;
+    ctl__checkpoint_list__init(&list);
+    Ctl__Request request;
+    ctl__request__init(&request);
     if (ctl->args.words_count > 0) {
         (void)snprintf(name, sizeof(name), "%s", ctl->args.words[0]);
     }
@@ -231,8 +233,10 @@ static int fetch_file(struct client *client, char *job, uint64_t epoch, char *na
     uint64_t offset = 0;
     for (;;) {
         struct answer answer = {NULL, NULL};
-        Ctl__CheckpointFile file = CTL__CHECKPOINT_FILE__INIT;
-        Ctl__Request request = CTL__REQUEST__INIT;
+        Ctl__CheckpointFile file;
+        ctl__checkpoint_file__init(&file);
+        Ctl__Request request;
+        ctl__request__init(&request);
         file.job = job;
         file.epoch = epoch;
         file.name = name;
@@ -282,8 +286,10 @@ static void sources_close(struct sources *sources)
 static int sources_open(struct ctl *ctl, struct sources *sources, struct problem *problem)
 {
     struct answer answer = {NULL, NULL};
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_NODES;
     request.nodes = &empty;
     int code = client_open_for(ctl, &sources->clients[0], problem);

@@ -248,7 +248,8 @@ static int say_hello(struct client *client, uint64_t deadline, struct problem *p
     static char name[] = "ctl";
     struct frame frame;
     size_t used = 0;
-    Peer__Hello hello = PEER__HELLO__INIT;
+    Peer__Hello hello;
+    peer__hello__init(&hello);
     hello.node = name;
     hello.incarnation = rand_entropy();
     hello.protocol_version = FRAME_PROTOCOL_VERSION;

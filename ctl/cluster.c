@@ -51,8 +51,10 @@ static void draw_nodes(const struct ctl *ctl, const json_t *document, struct buf
 
 int run_nodes(struct ctl *ctl, struct problem *problem)
 {
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_NODES;
     request.nodes = &empty;
     return output_answer(ctl, &request, "nodes", "name", draw_nodes, problem);
@@ -104,8 +106,10 @@ static void draw_session(const struct ctl *ctl, const json_t *document, struct b
 
 int run_session(struct ctl *ctl, struct problem *problem)
 {
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_SESSION;
     request.session = &empty;
     return output_answer(ctl, &request, NULL, "node", draw_session, problem);
@@ -187,8 +191,10 @@ static int ask_verdict(struct ctl *ctl, Ctl__Request *request, output_draw_fn *d
 
 int run_cluster_status(struct ctl *ctl, struct problem *problem)
 {
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_CLUSTER_STATUS;
     request.cluster_status = &empty;
     return ask_verdict(ctl, &request, draw_status, "healthy", "the cluster is not healthy",
@@ -216,8 +222,10 @@ static void draw_doctor(const struct ctl *ctl, const json_t *document, struct bu
 
 int run_doctor(struct ctl *ctl, struct problem *problem)
 {
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_DOCTOR;
     request.doctor = &empty;
     return ask_verdict(ctl, &request, draw_doctor, "ok", "something is wrong with this node",

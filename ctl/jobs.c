@@ -167,8 +167,10 @@ static void draw_job(const struct ctl *ctl, const json_t *job, struct buf *out)
 
 int run_jobs(struct ctl *ctl, struct problem *problem)
 {
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_JOB_LIST;
     request.job_list = &empty;
     return output_answer(ctl, &request, "jobs", "name", draw_jobs, problem);
@@ -179,8 +181,10 @@ static int ask_job(struct ctl *ctl, Ctl__Request__AskCase verb, const char *done
                    struct problem *problem)
 {
     char name[256];
-    Ctl__JobName job = CTL__JOB_NAME__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__JobName job;
+    ctl__job_name__init(&job);
+    Ctl__Request request;
+    ctl__request__init(&request);
     (void)snprintf(name, sizeof(name), "%s", first_word(ctl));
     job.job = name;
     request.ask_case = verb;
@@ -284,13 +288,15 @@ int run_wait(struct ctl *ctl, struct problem *problem)
     uint64_t start = clock_now_ms();
     uint64_t timeout_ms = ctl->args.timeout_ms;
     int code = client_open_for(ctl, &client, problem);
-    Ctl__JobName job = CTL__JOB_NAME__INIT;
+    Ctl__JobName job;
+    ctl__job_name__init(&job);
     char name[256];
     (void)snprintf(name, sizeof(name), "%s", first_word(ctl));
     job.job = name;
     while (code == 0) {
         struct answer answer = {NULL, NULL};
-        Ctl__Request request = CTL__REQUEST__INIT;
+        Ctl__Request request;
+        ctl__request__init(&request);
         request.ask_case = CTL__REQUEST__ASK_JOB_SHOW;
         request.job_show = &job;
         code = client_call(client, &request, &answer, problem);
@@ -371,8 +377,10 @@ int run_logs(struct ctl *ctl, struct problem *problem)
 {
     char name[256];
     char *end = NULL;
-    Ctl__JobLogs logs = CTL__JOB_LOGS__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__JobLogs logs;
+    ctl__job_logs__init(&logs);
+    Ctl__Request request;
+    ctl__request__init(&request);
     struct client *client = NULL;
     const char *lines = ctl->args.value[FLAG_LINES];
     (void)snprintf(name, sizeof(name), "%s", first_word(ctl));
@@ -414,8 +422,10 @@ int run_submit(struct ctl *ctl, struct problem *problem)
     if (code != 0) {
         return code;
     }
-    Ctl__Submit submit = CTL__SUBMIT__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Submit submit;
+    ctl__submit__init(&submit);
+    Ctl__Request request;
+    ctl__request__init(&request);
     uint64_t uuid[2];
     jobfile_fill(&file, uuid, &submit);
     request.ask_case = CTL__REQUEST__ASK_SUBMIT;

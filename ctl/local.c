@@ -20,8 +20,10 @@ static int submit_and_watch(const struct ctl *ctl, struct spawn *spawn, struct j
 {
     struct client *client = NULL;
     struct answer answer = {NULL, NULL};
-    Ctl__Submit submit = CTL__SUBMIT__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Submit submit;
+    ctl__submit__init(&submit);
+    Ctl__Request request;
+    ctl__request__init(&request);
     uint64_t uuid[2];
     char id[32] = "";
     jobfile_fill(file, uuid, &submit);

@@ -149,8 +149,8 @@ void plot_spark(const double *values, size_t count, bool utf8, struct buf *out)
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char ascii[] = "_.-~=+*#";
-    double least = INFINITY;
-    double most = -INFINITY;
+    double least = HUGE_VAL;
+    double most = -HUGE_VAL;
     for (size_t i = 0; i < count; i++) {
         if (isfinite(values[i])) {
             least = fmin(least, values[i]);

@@ -195,8 +195,10 @@ static int ask(struct ctl *ctl, struct client *client, struct question *question
 {
     const char *output = ctl->args.value[FLAG_OUTPUT];
     json_t *document = NULL;
-    Ctl__Predict predict = CTL__PREDICT__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Predict predict;
+    ctl__predict__init(&predict);
+    Ctl__Request request;
+    ctl__request__init(&request);
     predict.checkpoint = question->checkpoint;
     predict.data_path = question->data_path;
     predict.data_settings = (char *)question->settings.bytes;

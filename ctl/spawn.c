@@ -293,8 +293,10 @@ static int ask_ready(struct spawn *spawn, bool *ret_ready, struct problem *probl
     struct client *client = NULL;
     struct answer answer = {NULL, NULL};
     struct problem own = {0};
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_CLUSTER_STATUS;
     request.cluster_status = &empty;
     *ret_ready = false;

@@ -380,8 +380,10 @@ int watch_job(const struct ctl *ctl, struct client *client, const char *job, enu
 {
     char name[128];
     (void)snprintf(name, sizeof(name), "%s", job);
-    Ctl__JobWatch ask = CTL__JOB_WATCH__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__JobWatch ask;
+    ctl__job_watch__init(&ask);
+    Ctl__Request request;
+    ctl__request__init(&request);
     ask.job = name;
     ask.follow = 1;
     request.ask_case = CTL__REQUEST__ASK_JOB_WATCH;

@@ -34,7 +34,8 @@ static void put(int fd, enum frame_kind kind, uint64_t sequence, const ProtobufC
 void ctl_server_json(struct ctl_server_answer *answer, const char *json, int more)
 {
     char *copy = strdup(json);
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = answer->id;
     reply.json.data = (uint8_t *)copy;
     reply.json.len = strlen(copy);
@@ -49,7 +50,8 @@ void ctl_server_data(struct ctl_server_answer *answer, const void *data, size_t 
     uint8_t *copy = malloc(size + 1);
     ASSERT(copy != NULL);
     memcpy(copy, data, size);
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = answer->id;
     reply.data.data = copy;
     reply.data.len = size;
@@ -64,7 +66,8 @@ void ctl_server_error(struct ctl_server_answer *answer, int code, const char *te
 {
     char *text_copy = strdup(text);
     char *hint_copy = strdup(hint);
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = answer->id;
     reply.code = code;
     reply.text = text_copy;
@@ -97,8 +100,10 @@ static bool get(int fd, struct buf *bytes, struct frame *ret_frame)
 static void say_hello(int fd, enum ctl_server_manner manner)
 {
     static char text[] = "too many clients";
-    Peer__Welcome welcome = PEER__WELCOME__INIT;
-    Peer__Refusal refusal = PEER__REFUSAL__INIT;
+    Peer__Welcome welcome;
+    peer__welcome__init(&welcome);
+    Peer__Refusal refusal;
+    peer__refusal__init(&refusal);
     switch (manner) {
     case CTL_SERVER_REFUSES:
         refusal.code = ERR_BUSY;

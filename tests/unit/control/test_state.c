@@ -60,7 +60,7 @@ static void bring_to(enum state_job_state target)
         ASSERT(agreed_interrupt(&state, 1) == STATE_CHANGED);
         break;
     default:
-        ASSERT(!"no such state");
+        ASSERT(false && "no such state");
     }
     ASSERT(job()->state == target);
 }
@@ -122,7 +122,7 @@ static enum state_outcome give(enum what what)
         return agreed_finish(&state, 1, OUTCOME_FAILED);
     case W_COUNT:
     default:
-        ASSERT(!"no such entry");
+        ASSERT(false && "no such entry");
         return STATE_REFUSED;
     }
 }

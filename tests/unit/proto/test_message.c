@@ -14,8 +14,10 @@ START_TEST(a_request_travels_in_a_frame)
     struct frame frame;
     size_t used = 0;
     ProtobufCMessage *read = NULL;
-    Ctl__JobName name = CTL__JOB_NAME__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__JobName name;
+    ctl__job_name__init(&name);
+    Ctl__Request request;
+    ctl__request__init(&request);
     char *iris = strdup("iris");
     name.job = iris;
     request.id = 7;
@@ -74,7 +76,8 @@ START_TEST(a_message_over_the_limit_is_not_sent)
 {
     struct err err = {0};
     struct buf out = BUF_NONE;
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     uint8_t data[100] = {0};
     reply.data.data = data;
     reply.data.len = sizeof(data);
