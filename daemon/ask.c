@@ -31,7 +31,8 @@ static void reply_error(struct connection *connection, int code, const char *tex
         char *out;
     } text_out = {text}, hint_out = {hint}; /* Generated structs have no const. */
     ASSERT(code != 0);
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = connection->ask.id;
     reply.code = code;
     reply.text = text_out.out;
@@ -43,7 +44,8 @@ static void reply_document(struct connection *connection, json_t *document, bool
 {
     struct buf text = BUF_NONE;
     document_put(document, &text);
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = connection->ask.id;
     reply.json = (ProtobufCBinaryData){.len = text.size, .data = text.bytes};
     reply.more = more;
@@ -196,7 +198,8 @@ static void send_values(struct connection *connection)
 {
     struct ask *ask = &connection->ask;
     size_t left = ask->values_count - ask->values_sent;
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = ask->id;
     if (left > 0) {
         size_t count =
@@ -287,7 +290,8 @@ static void on_piece(void *context, const struct piece *piece)
         const uint8_t *in;
         uint8_t *out;
     } bytes = {piece->bytes};
-    Ctl__Reply reply = CTL__REPLY__INIT;
+    Ctl__Reply reply;
+    ctl__reply__init(&reply);
     reply.id = connection->ask.id;
     reply.data = (ProtobufCBinaryData){.len = piece->size, .data = bytes.out};
     reply.total = piece->total;

@@ -102,7 +102,8 @@ void connection_reply(struct connection *connection, Ctl__Reply *reply)
     struct err err = {0};
     if (message_frame(&connection->out, FRAME_REPLY, /* generation= */ 0, connection->sequence,
                       &reply->base, FRAME_LIMIT_CTL, &err) != 0) {
-        Ctl__Reply refusal = CTL__REPLY__INIT;
+        Ctl__Reply refusal;
+        ctl__reply__init(&refusal);
         refusal.id = reply->id;
         refusal.code = ERR_INTERNAL;
         refusal.text = err.text;
@@ -121,7 +122,8 @@ static void refuse(struct connection *connection, int code, const char *text)
         const char *in;
         char *out;
     } borrowed = {.in = text}; /* Generated structs have no const; packing does not write. */
-    Peer__Refusal refusal = PEER__REFUSAL__INIT;
+    Peer__Refusal refusal;
+    peer__refusal__init(&refusal);
     refusal.code = code;
     refusal.text = borrowed.out;
     refusal.retry = code == ERR_BUSY;
@@ -142,7 +144,8 @@ static void welcome(struct connection *connection)
         const char *in;
         char *out;
     } cluster = {settings->cluster}, node = {settings->node}, version = {settings->version};
-    Peer__Welcome message = PEER__WELCOME__INIT;
+    Peer__Welcome message;
+    peer__welcome__init(&message);
     message.cluster = cluster.out;
     message.node = node.out;
     message.version = version.out;

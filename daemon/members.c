@@ -152,7 +152,8 @@ void members_heartbeat(struct daemon *daemon, bool now)
     daemon->heartbeat_ms = now_ms;
     measure_self(daemon);
     struct progress *progress = &self->progress;
-    Peer__Progress said = PEER__PROGRESS__INIT;
+    Peer__Progress said;
+    peer__progress__init(&said);
     said.node_id = daemon->node_id;
     said.incarnation = daemon->incarnation;
     said.job = progress->job;
