@@ -1,13 +1,25 @@
 #include "gpu/cpu.h"
 
+#include <unistd.h>
+
 #include "base/assert.h"
 #include "numerics/lane.h"
 
 #define LINE 64 /* alignment of what vectors read */
 
-/* A block and its lanes should stay in the second-level cache. */
-#define BLOCK_BYTES ((size_t)1 << 20)
-#define LANES_BYTES ((size_t)1 << 20)
+/* A block should stay in half of the second-level cache between forward and backward; the lanes of
+ * all coordinates beside it. */
+#define BLOCK_BYTES_MIN ((size_t)128 << 10)
+#define BLOCK_BYTES_MAX ((size_t)1 << 20)
+#define LANES_BYTES     ((size_t)1 << 20)
+
+static size_t block_bytes(void)
+{
+    long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    size_t half = cache > 0 ? (size_t)cache / 2 : BLOCK_BYTES_MAX;
+    half = half < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : half;
+    return half > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : half;
+}
 
 static size_t round_up(size_t value, size_t multiple)
 {
@@ -26,9 +38,10 @@ static uint64_t padded_rows(const struct cpu_device *cpu)
 static void choose_blocks(struct cpu_device *cpu)
 {
     const struct session_shape *shape = &cpu->shape;
+    size_t bytes = block_bytes();
     cpu->block_rows = PANEL_ROWS;
     while (cpu->block_rows > PANEL_LANES &&
-           shape->columns * cpu->block_rows * sizeof(float) > BLOCK_BYTES) {
+           shape->columns * cpu->block_rows * sizeof(float) > bytes) {
         cpu->block_rows /= 2;
     }
     cpu->padded_batch_rows = round_up(shape->plan.batch_rows, CPU_STRIP);
