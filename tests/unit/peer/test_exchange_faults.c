@@ -26,8 +26,8 @@ static struct cluster_settings usual(uint32_t nodes)
                                         .steps = {{1, 64}, {2, 64}, {3, 64}, {4, 64}},
                                         .steps_count = 4,
                                         .seed = 1,
-                                        .silence_ms = 800,
-                                        .connect_timeout_ms = 5000};
+                                        .silence_ms = 4000,
+                                        .connect_timeout_ms = 10000};
     return settings;
 }
 
@@ -65,7 +65,7 @@ START_TEST(one_cut_data_socket_names_peer_step_phase_and_bytes)
     ck_assert_int_eq(delay_proxy_cut_one(cluster.nodes[1].proxy), 0);
     ck_assert(cluster_run(&cluster, &cluster.nodes[0].failed, 1, 5000));
     ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 5000));
-    ck_assert_uint_lt(clock_now_ms() - start_ms, 500);
+    ck_assert_uint_lt(clock_now_ms() - start_ms, 3000); /* Not the silence. */
     ck_assert(cluster_run_done(&cluster, 1000));
     check_says(&cluster.nodes[0].failure, ERR_PEER, "node 'n2' (127.0.0.1:");
     check_says(&cluster.nodes[0].failure, ERR_PEER,
@@ -84,15 +84,16 @@ END_TEST
 START_TEST(a_silent_peer_is_named_within_the_silence)
 {
     struct cluster_settings settings = usual(2);
+    settings.silence_ms = 1000;
     stop_n2_at_3(&settings);
     uint64_t start_ms = clock_now_ms();
     delay_proxy_freeze(cluster.nodes[1].proxy);
-    ck_assert(cluster_run(&cluster, &cluster.nodes[0].failed, 1, 5000));
+    ck_assert(cluster_run(&cluster, &cluster.nodes[0].failed, 1, 8000));
     uint64_t took_ms = clock_now_ms() - start_ms;
     ck_assert_uint_ge(took_ms, 400);
-    ck_assert_uint_lt(took_ms, 1500);
+    ck_assert_uint_lt(took_ms, 5000);
     ck_assert(cluster_run_done(&cluster, 1000));
-    check_says(&cluster.nodes[0].failure, ERR_TIMEOUT, "nothing was heard for 0.8 s");
+    check_says(&cluster.nodes[0].failure, ERR_TIMEOUT, "nothing was heard for 1.");
     check_says(&cluster.nodes[0].failure, ERR_TIMEOUT, "step 3, forward values of chunk 0");
     ck_assert_uint_eq(cluster.nodes[0].culprit, 2);
     cluster_close(&cluster);
@@ -118,9 +119,9 @@ START_TEST(idle_links_are_not_silent)
 {
     struct cluster_settings settings = usual(3);
     settings.pause_us = 1;
-    settings.silence_ms = 300;
+    settings.silence_ms = 800;
     stop_n2_at_3(&settings);
-    ck_assert(!cluster_run(&cluster, &cluster.nodes[0].failed, 1, 1500));
+    ck_assert(!cluster_run(&cluster, &cluster.nodes[0].failed, 1, 2500));
     ck_assert_int_eq(cluster.nodes[1].failed + cluster.nodes[2].failed, 0);
     cluster_close(&cluster);
 }
@@ -152,7 +153,7 @@ START_TEST(an_absent_peer_is_named_at_the_connect_deadline)
     cluster_open(&cluster, &settings);
     cluster_start(&cluster);
     struct cluster_node *node = &cluster.nodes[_i];
-    ck_assert(cluster_run(&cluster, &node->failed, 1, 3000));
+    ck_assert(cluster_run(&cluster, &node->failed, 1, 8000));
     check_says(&node->failure, ERR_TIMEOUT, "connect, 0 of 2 connections are up within 0.4 s: ");
     check_says(&node->failure, ERR_TIMEOUT, _i == 0 ? "Connection refused" : "it did not dial");
     ck_assert_uint_eq(node->culprit, _i == 0 ? 2 : 1);
@@ -242,18 +243,18 @@ static const struct {
 START_TEST(who_differs_is_refused_by_name)
 {
     struct cluster_settings settings = usual(2);
-    settings.connect_timeout_ms = 700;
+    settings.connect_timeout_ms = 2000;
     settings.stop_node = (uint32_t)_i; /* Which tweak. */
     cluster_open(&cluster, &settings);
     cluster.tweak = tweak;
     cluster_start(&cluster);
     cluster.tweak = NULL;
     struct cluster_node *node = &cluster.nodes[mismatches[_i].says_it];
-    ck_assert(cluster_run(&cluster, &node->failed, 1, 3000));
+    ck_assert(cluster_run(&cluster, &node->failed, 1, 8000));
     check_says(&node->failure, mismatches[_i].code, mismatches[_i].says);
     ck_assert_uint_eq(node->culprit, 2);
     if (_i != 3) { /* A node that is behind refuses for now only, and counts nothing. */
-        ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 3000));
+        ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 8000));
         check_says(&cluster.nodes[1].failure, ERR_TIMEOUT, mismatches[_i].says + 9);
         struct exchange_stats stats;
         exchange_stats(cluster.nodes[1].exchange, &stats);
@@ -427,7 +428,7 @@ START_TEST(a_leaver_fails_nobody_until_it_is_needed)
     play_step(fd, 1, false);
     say(fd, PEER_BYE, 3, 0, 0, finished, sizeof(finished));
     (void)close(fd);
-    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 3000));
+    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 8000));
     check_says(&cluster.nodes[1].failure, ERR_PEER, "node 'n1'");
     check_says(&cluster.nodes[1].failure, ERR_PEER, "it has left the exchange");
     ck_assert_uint_eq(cluster.nodes[1].culprit, 1);
@@ -470,7 +471,7 @@ START_TEST(impossible_frames_are_protocol_errors_that_name_the_peer)
     ck_assert_uint_eq(hear(fd, PEER_VALUES, got, sizeof(got)), sizeof(got)); /* It is in step 2. */
     say(fd, impossible[_i].kind, 3, impossible[_i].step, impossible[_i].chunk, bytes,
         impossible[_i].size);
-    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 3000));
+    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 8000));
     check_says(&cluster.nodes[1].failure, ERR_PROTO, "node 'n1'");
     check_says(&cluster.nodes[1].failure, ERR_PROTO, impossible[_i].says);
     ck_assert_uint_eq(cluster.nodes[1].culprit, 1);
@@ -493,7 +494,7 @@ START_TEST(a_damaged_frame_is_a_protocol_error)
     out.bytes[100] ^= 4;
     ck_assert_int_eq(send(fd, out.bytes, out.size, 0), (ssize_t)out.size);
     buf_done(&out);
-    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 3000));
+    ck_assert(cluster_run(&cluster, &cluster.nodes[1].failed, 1, 8000));
     check_says(&cluster.nodes[1].failure, ERR_PROTO, "wrong check");
     cluster_close(&cluster);
     (void)close(fd);
