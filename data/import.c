@@ -274,6 +274,9 @@ int data_import(const struct data_settings *settings, const char *output,
     code = import_into(&intake, target, progress, &report, err);
     sink_done(&intake.sink);
     columns_done(&intake.columns);
+    if (code == ERR_DISK) {
+        (void)err_prefix(err, "import to %s: ", target);
+    }
     if (code != 0) {
         remove_folder(fresh);
     } else if (ret_report != NULL) {

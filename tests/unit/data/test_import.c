@@ -1,4 +1,6 @@
 /* Whole imports: memory budgets, compression, names, cancellation, keys. */
+#include <signal.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -182,6 +184,37 @@ START_TEST(an_output_that_exists_is_not_touched)
 }
 END_TEST
 
+START_TEST(a_full_disk_is_said_and_nothing_is_left)
+{
+    struct buf text = BUF_NONE;
+    make_csv(&text, 20000, 8, false);
+    const char *path = put_bytes("big.csv", text.bytes, text.size);
+    buf_done(&text);
+    struct rlimit whole;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    (void)signal(SIGXFSZ, SIG_IGN); /* Writing past the limit fails, as on a full disk. */
+    struct rlimit small = {.rlim_cur = 100000, .rlim_max = whole.rlim_max};
+    const char *paths[] = {path};
+    for (unsigned way = 0; way < 4; way++) {
+        struct data_settings settings = DATA_SETTINGS_DEFAULT;
+        settings.paths = paths;
+        settings.paths_count = 1;
+        settings.storage = way % 2 == 0 ? DATA_STORAGE_DENSE : DATA_STORAGE_SPARSE;
+        settings.memory = way < 2 ? 0 : 256 << 10; /* The spill fails in the second two. */
+        struct err err = {0};
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+        int code = data_import(&settings, in_scratch("out"), NULL, NULL, NULL, &err);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &whole), 0);
+        ck_assert_int_eq(code, ERR_DISK);
+        ck_assert_ptr_nonnull(strstr(err.text, "out: writing"));
+        ck_assert_ptr_nonnull(strstr(err.text, "File too large"));
+    }
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(scratch), 0);
+    ck_assert_int_eq(mkdir(scratch, 0700), 0);
+}
+END_TEST
+
 static bool stop_at_once(void *context, const char *phase, uint64_t done, uint64_t total)
 {
     const char **told = context;
@@ -260,6 +293,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, gzip_and_zstd_are_known_by_their_first_bytes);
     tcase_add_test(tests, lines_cross_every_edge_of_the_window);
     tcase_add_test(tests, an_output_that_exists_is_not_touched);
+    tcase_add_test(tests, a_full_disk_is_said_and_nothing_is_left);
     tcase_add_test(tests, progress_can_stop_the_import_and_nothing_is_left);
     tcase_add_test(tests, the_cache_key_tells_sources_and_settings_apart);
     return suite;
