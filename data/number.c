@@ -213,6 +213,7 @@ enum number_status number_parse(const uint8_t *text, uint8_t mark, const uint8_t
         *ret_end = text;
         return NUMBER_NONE;
     }
+    const uint8_t *last = at; /* behind the digits */
     int64_t written = 0;
     if ((*at | 0x20) == 'e') {
         const uint8_t *exponent = at + 1;
@@ -229,7 +230,7 @@ enum number_status number_parse(const uint8_t *text, uint8_t mark, const uint8_t
     *ret_end = at;
     power += written;
     if (digits > 19) { /* Zeros in front (0.000123) do not count. */
-        for (; *first == '0' || *first == mark; first++) {
+        for (; first < last && (*first == '0' || *first == mark); first++) {
             digits -= *first == '0' ? 1 : 0;
         }
     }

@@ -158,12 +158,24 @@ START_TEST(stops_where_the_number_ends)
         const char *text;
         enum number_status status;
         size_t used;
-    } cases[] = {{"", NUMBER_NONE, 0},       {"nan", NUMBER_NONE, 0},    {"inf", NUMBER_NONE, 0},
-                 {"-inf", NUMBER_NONE, 0},   {"-", NUMBER_NONE, 0},      {".", NUMBER_NONE, 0},
-                 {"e5", NUMBER_NONE, 0},     {"0x10", NUMBER_OK, 1},     {"1e", NUMBER_OK, 1},
-                 {"1e+", NUMBER_OK, 1},      {"1,5", NUMBER_OK, 1},      {"1.5.2", NUMBER_OK, 3},
-                 {"18.00.00", NUMBER_OK, 5}, {"--1", NUMBER_NONE, 0},    {"1_000", NUMBER_OK, 1},
-                 {"1 2", NUMBER_OK, 1},      {"1e400x", NUMBER_RANGE, 5}};
+    } cases[] = {{"", NUMBER_NONE, 0},
+                 {"nan", NUMBER_NONE, 0},
+                 {"inf", NUMBER_NONE, 0},
+                 {"-inf", NUMBER_NONE, 0},
+                 {"-", NUMBER_NONE, 0},
+                 {".", NUMBER_NONE, 0},
+                 {"e5", NUMBER_NONE, 0},
+                 {"0x10", NUMBER_OK, 1},
+                 {"1e", NUMBER_OK, 1},
+                 {"1e+", NUMBER_OK, 1},
+                 {"1,5", NUMBER_OK, 1},
+                 {"1.5.2", NUMBER_OK, 3},
+                 {"18.00.00", NUMBER_OK, 5},
+                 {"--1", NUMBER_NONE, 0},
+                 {"1_000", NUMBER_OK, 1},
+                 {"1 2", NUMBER_OK, 1},
+                 {"0000000000000000000000.0.01", NUMBER_OK, 24},
+                 {"1e400x", NUMBER_RANGE, 5}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         double value = 0;
         size_t used = 0;
