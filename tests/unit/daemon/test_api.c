@@ -155,7 +155,8 @@ static struct frame hear(struct client *client, uint64_t ms)
 static struct client dial_welcome(void)
 {
     struct client client = dial();
-    Peer__Hello hello = PEER__HELLO__INIT;
+    Peer__Hello hello;
+    peer__hello__init(&hello);
     hello.node = (char[]){"ctl"};
     hello.protocol_version = FRAME_PROTOCOL_VERSION;
     hello.class_ = PEER__CLASS__CLASS_CTL;
@@ -207,13 +208,14 @@ static void ask(struct client *client, Ctl__Request *request)
     say(client, FRAME_REQUEST, &request->base);
 }
 
-#define ASK(client, kind, member, init)             \
-    do {                                            \
-        Ctl__Request request_ = CTL__REQUEST__INIT; \
-        request_.ask_case = (kind);                 \
-        request_.member = (init);                   \
-        ask((client), &request_);                   \
-        ck_assert(hear_reply((client), 5000));      \
+#define ASK(client, kind, member, init)        \
+    do {                                       \
+        Ctl__Request request_;                 \
+        ctl__request__init(&request_);         \
+        request_.ask_case = (kind);            \
+        request_.member = (init);              \
+        ask((client), &request_);              \
+        ck_assert(hear_reply((client), 5000)); \
     } while (0)
 
 #define JSON_HAS(what) \
@@ -225,11 +227,13 @@ START_TEST(questions_get_their_documents)
     fixture.step = 30;
     FIXTURE_TEXT(fixture.folder, "/somewhere/epoch-00000002");
     struct client client = dial_welcome();
-    Ctl__Empty empty = CTL__EMPTY__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
     ASK(&client, CTL__REQUEST__ASK_JOB_LIST, job_list, &empty);
     JSON_HAS("{\"schema\":1,\"jobs\":[{\"job\":1,\"name\":\"california\",\"state\":\"running\"");
     JSON_HAS("\"losses\":[1.0,");
-    Ctl__JobName name = CTL__JOB_NAME__INIT;
+    Ctl__JobName name;
+    ctl__job_name__init(&name);
     ASK(&client, CTL__REQUEST__ASK_JOB_SHOW, job_show, &name); /* The newest. */
     JSON_HAS("\"loss_hex\":\"0x1.999999999999ap-4\"");
     JSON_HAS("\"participants\":[{\"node\":\"a\",\"rank\":0,\"first\":0,\"end\":4,\"weight\":3,"
@@ -244,19 +248,20 @@ START_TEST(questions_get_their_documents)
     ck_assert_int_eq(reply.code, ERR_NOT_FOUND);
     ck_assert_str_eq(reply.text, "there is no job 'nobody'");
     ASK(&client, CTL__REQUEST__ASK_NODES, nodes, &empty);
-    JSON_HAS(
-        "\"name\":\"c\",\"address\":\"127.0.0.1:7622\",\"role\":\"trainer\",\"state\":\"down\"");
+    JSON_HAS("\"name\":\"c\",\"address\":\"127.0.0.1:7622\",\"role\":\"trainer\",\"state\":"
+             "\"down\"");
     ASK(&client, CTL__REQUEST__ASK_SESSION, session, &empty);
     JSON_HAS("\"regions\":[{\"name\":\"parameter\",\"offset\":0,\"bytes\":72,\"alignment\":256}]");
     ASK(&client, CTL__REQUEST__ASK_CLUSTER_STATUS, cluster_status, &empty);
     JSON_HAS("\"quorum\":2,\"alive\":2,\"healthy\":true");
-    Ctl__CheckpointList list = CTL__CHECKPOINT_LIST__INIT;
+    Ctl__CheckpointList list;
+    ctl__checkpoint_list__init(&list);
     ASK(&client, CTL__REQUEST__ASK_CHECKPOINT_LIST, checkpoint_list, &list);
     JSON_HAS("\"epoch\":2,\"step\":20,\"state\":\"published\"");
     ASK(&client, CTL__REQUEST__ASK_DOCTOR, doctor, &empty);
     JSON_HAS("{\"name\":\"device\",\"state\":\"ok\",\"text\":\"device: cpu, ");
-    JSON_HAS(
-        "{\"name\":\"peer\",\"state\":\"failed\",\"text\":\"c (127.0.0.1:7622) is not connected\"");
+    JSON_HAS("{\"name\":\"peer\",\"state\":\"failed\",\"text\":\"c (127.0.0.1:7622) is not "
+             "connected\"");
     hang_up(&client);
     stop();
 }
@@ -267,11 +272,13 @@ START_TEST(a_verb_is_answered_when_it_is_done)
     start();
     struct client client = dial_welcome();
     uint8_t uuid[16] = {1};
-    Ctl__Submit submit = CTL__SUBMIT__INIT;
+    Ctl__Submit submit;
+    ctl__submit__init(&submit);
     submit.uuid = (ProtobufCBinaryData){sizeof(uuid), uuid};
     submit.job_text = (char[]){"name: california\n"};
     submit.file_name = (char[]){"job.yaml"};
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_SUBMIT;
     request.submit = &submit;
     ask(&client, &request);
@@ -310,9 +317,11 @@ START_TEST(a_client_may_leave_while_its_verb_is_under_way)
 {
     start();
     struct client client = dial_welcome();
-    Ctl__JobName name = CTL__JOB_NAME__INIT;
+    Ctl__JobName name;
+    ctl__job_name__init(&name);
     name.job = (char[]){"1"};
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_JOB_CANCEL;
     request.job_cancel = &name;
     ask(&client, &request);
@@ -337,7 +346,8 @@ START_TEST(watch_tells_states_checkpoints_and_the_end)
     start();
     fixture.step = 20;
     struct client client = dial_welcome();
-    Ctl__JobWatch watch = CTL__JOB_WATCH__INIT;
+    Ctl__JobWatch watch;
+    ctl__job_watch__init(&watch);
     watch.follow = true;
     ASK(&client, CTL__REQUEST__ASK_JOB_WATCH, job_watch, &watch);
     JSON_HAS("\"event\":\"history\"");
@@ -377,7 +387,8 @@ START_TEST(logs_are_of_the_job_asked_for_and_follow)
         log_ring_sink(&ring, i == 2 ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, lines[i],
                       strlen(lines[i]));
     }
-    Ctl__JobLogs logs = CTL__JOB_LOGS__INIT;
+    Ctl__JobLogs logs;
+    ctl__job_logs__init(&logs);
     logs.job = (char[]){"1"};
     ASK(&client, CTL__REQUEST__ASK_JOB_LOGS, job_logs, &logs);
     JSON_HAS("\"line\":\"run.step run=california step=1\"");
@@ -402,10 +413,12 @@ START_TEST(predictions_come_in_pieces)
 {
     start();
     struct client client = dial_welcome();
-    Ctl__Predict predict = CTL__PREDICT__INIT;
+    Ctl__Predict predict;
+    ctl__predict__init(&predict);
     predict.checkpoint = (char[]){"/c"};
     predict.data_path = (char[]){"/d"};
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_PREDICT;
     request.predict = &predict;
     ask(&client, &request);
@@ -458,7 +471,8 @@ START_TEST(checkpoint_files_come_in_bounded_pieces_and_nothing_else_does)
     FIXTURE_TEXT(path, "%s/link", fixture.folder);
     ck_assert_int_eq(symlink("/etc/passwd", path), 0);
     struct client client = dial_welcome();
-    Ctl__CheckpointFile file = CTL__CHECKPOINT_FILE__INIT;
+    Ctl__CheckpointFile file;
+    ctl__checkpoint_file__init(&file);
     file.name = (char[]){"shard-1.safetensors"};
     ASK(&client, CTL__REQUEST__ASK_CHECKPOINT_FILE, checkpoint_file, &file);
     ck_assert_uint_eq(reply.total, 3 * 1024 * 1024 / 2);
@@ -499,7 +513,8 @@ START_TEST(who_says_no_good_hello_is_refused_by_a_sentence)
 {
     start();
     struct client client = dial();
-    Peer__Hello hello = PEER__HELLO__INIT;
+    Peer__Hello hello;
+    peer__hello__init(&hello);
     hello.protocol_version = 99;
     hello.class_ = PEER__CLASS__CLASS_CTL;
     say(&client, FRAME_HELLO, &hello.base);
@@ -558,8 +573,10 @@ START_TEST(many_questions_in_a_row_are_answered_in_order_and_bounded)
 {
     start();
     struct client client = dial_welcome();
-    Ctl__Empty empty = CTL__EMPTY__INIT;
-    Ctl__Request request = CTL__REQUEST__INIT;
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
     request.ask_case = CTL__REQUEST__ASK_NODES;
     request.nodes = &empty;
     for (unsigned i = 0; i < 500; i++) {
