@@ -269,6 +269,11 @@ void node_start(struct node *node)
     node->chain = 0;
     node->chain_index = 0;
     node->led_term = 0;
+    if (world->faulty && rand_below(&world->rand, 400) < world->options.crash_op_percent) {
+        /* Recovery writes too, and may die of it. */
+        sim_disk_crash_at(node->disk, sim_disk_ops(node->disk) + 1 + rand_below(&world->rand, 6),
+                          rand_below(&world->rand, 2) == 0);
+    }
     node->self = world->extension->node_open(world, node->number, node->incarnation,
                                              sim_disk_fs(node->disk));
     if (node->self != NULL) {
