@@ -220,7 +220,7 @@ void cpu_dense_backward(struct cpu_device *cpu, size_t panel_first, size_t panel
     struct backward_job job = {.cpu = cpu,
                                .panel_first = panel_first,
                                .tiles = (size_t)((coordinates + COLUMNS_TILE - 1) / COLUMNS_TILE)};
-    bool small = coordinates * panels_count < 32;
+    bool small = coordinates * cpu->batch.rows_count < 16384; /* elements */
     cpu_pool_run(&cpu->pool, backward_item, &job, job.tiles * panels_count, small);
 }
 
