@@ -89,34 +89,34 @@ static void get_header(struct reader *reader, struct readback *readback)
     read_bytes(reader, readback->accumulator_sha256, SHA256_SIZE);
 }
 
-/* The whole file is in `bytes`. */
-static int check(const struct buf *bytes, const char *path, struct readback *readback,
-                 struct err *err)
+int readback_parse(const uint8_t *bytes, size_t size, struct readback *ret_readback,
+                   struct err *err)
 {
-    if (bytes->size < READBACK_HEADER_SIZE + SHA256_SIZE ||
-        memcmp(bytes->bytes, magic, sizeof(magic)) != 0) {
-        return err_set(err, ERR_DAMAGED, "'%s' is no read-back file", path);
+    if (size < READBACK_HEADER_SIZE + SHA256_SIZE || memcmp(bytes, magic, sizeof(magic)) != 0) {
+        return err_set(err, ERR_DAMAGED, "no read-back file");
     }
-    struct reader reader = {.bytes = bytes->bytes + sizeof(magic),
+    struct readback readback = {0};
+    struct reader reader = {.bytes = bytes + sizeof(magic),
                             .size = READBACK_HEADER_SIZE - sizeof(magic)};
-    get_header(&reader, readback);
-    size_t vectors_size = bytes->size - READBACK_HEADER_SIZE - SHA256_SIZE;
-    if (readback->coordinate_first > readback->coordinate_end || vectors_size % 16 != 0 ||
-        readback->coordinate_end - readback->coordinate_first != vectors_size / 16) {
-        return err_set(err, ERR_DAMAGED, "'%s' has %zu bytes of state for coordinates %llu to %llu",
-                       path, vectors_size, (unsigned long long)readback->coordinate_first,
-                       (unsigned long long)readback->coordinate_end);
+    get_header(&reader, &readback);
+    size_t vectors_size = size - READBACK_HEADER_SIZE - SHA256_SIZE;
+    if (readback.coordinate_first > readback.coordinate_end || vectors_size % 16 != 0 ||
+        readback.coordinate_end - readback.coordinate_first != vectors_size / 16) {
+        return err_set(err, ERR_DAMAGED, "%zu bytes of state for coordinates %llu to %llu",
+                       vectors_size, (unsigned long long)readback.coordinate_first,
+                       (unsigned long long)readback.coordinate_end);
     }
-    const uint8_t *parameter = bytes->bytes + READBACK_HEADER_SIZE;
+    const uint8_t *parameter = bytes + READBACK_HEADER_SIZE;
     uint8_t digest[3][SHA256_SIZE];
-    sha256_of(bytes->bytes, bytes->size - SHA256_SIZE, digest[0]);
+    sha256_of(bytes, size - SHA256_SIZE, digest[0]);
     sha256_of(parameter, vectors_size / 2, digest[1]);
     sha256_of(parameter + vectors_size / 2, vectors_size / 2, digest[2]);
-    if (memcmp(digest[0], bytes->bytes + bytes->size - SHA256_SIZE, SHA256_SIZE) != 0 ||
-        memcmp(digest[1], readback->parameter_sha256, SHA256_SIZE) != 0 ||
-        memcmp(digest[2], readback->accumulator_sha256, SHA256_SIZE) != 0) {
-        return err_set(err, ERR_DAMAGED, "'%s' differs from its digests", path);
+    if (memcmp(digest[0], bytes + size - SHA256_SIZE, SHA256_SIZE) != 0 ||
+        memcmp(digest[1], readback.parameter_sha256, SHA256_SIZE) != 0 ||
+        memcmp(digest[2], readback.accumulator_sha256, SHA256_SIZE) != 0) {
+        return err_set(err, ERR_DAMAGED, "the bytes differ from their digests");
     }
+    *ret_readback = readback;
     return 0;
 }
 
@@ -131,7 +131,8 @@ int readback_read(struct fs *fs, const char *path, uint64_t coordinates,
                    : fs_read_all(fs, path, coordinates * 16 + READBACK_HEADER_SIZE + SHA256_SIZE,
                                  &bytes, err);
     if (code == 0) {
-        code = check(&bytes, path, &readback, err);
+        code = readback_parse(bytes.bytes, bytes.size, &readback, err);
+        code = code == 0 ? 0 : err_prefix(err, "'%s': ", path);
     }
     if (code == 0 && readback.coordinate_end - readback.coordinate_first != coordinates) {
         code = err_set(err, ERR_DAMAGED, "'%s' is of %llu coordinates, not %llu", path,

@@ -17,6 +17,7 @@
 #ifndef COPPELIUS_GPU_READBACK_H
 #define COPPELIUS_GPU_READBACK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/fs.h"
@@ -39,6 +40,10 @@ struct readback {
 /* Creates path, which must not exist. Fills in the digests. */
 int readback_write(struct fs *fs, const char *path, struct readback *readback,
                    const double *parameter, const double *accumulator, struct err *err);
+/* Checks the bytes of a whole file, sizes first, then digests: ERR_DAMAGED. The state follows the
+ * header, as many coordinates as it says. */
+int readback_parse(const uint8_t *bytes, size_t size, struct readback *ret_readback,
+                   struct err *err);
 /* Reads header and digests, and checks them against the file: ERR_DAMAGED. parameter and
  * accumulator may be NULL; else they take coordinate_end - coordinate_first values, which must be
  * coordinates. */
