@@ -302,7 +302,7 @@ int sums_parse(const uint8_t *bytes, size_t size, struct sums_line *ret_lines, s
         memcpy(line->name, at + 66, length - 66);
         line->name[length - 66] = '\0';
         if (sha256_from_hex(hex, line->sha256) != 0 || at[64] != ' ' || at[65] != ' ' ||
-            !checkpoint_name_is_plain(line->name)) {
+            strlen(line->name) != length - 66 || !checkpoint_name_is_plain(line->name)) {
             return err_set(err, ERR_DAMAGED, "SHA256SUMS: line %zu is wrong", count + 1);
         }
         at += length + 1;

@@ -50,8 +50,10 @@ static const struct state_job *job_at(unsigned node)
 }
 
 /* What a wait waits for; `number` is an epoch or a count. */
+enum what { OPEN_EPOCH, VOTES, COMMITTED, ABORTED, ENDED, PUBLISHED_AT, PAUSED };
+
 struct wanted {
-    enum { OPEN_EPOCH, VOTES, COMMITTED, ABORTED, ENDED, PUBLISHED_AT, PAUSED } what;
+    enum what what;
     uint64_t number;
     unsigned node;
 };
@@ -85,13 +87,12 @@ static bool is_there(struct world *of, void *context)
     }
 }
 
-static void wait_for(int what, uint64_t number, unsigned node)
+static void wait_for(enum what what, uint64_t number, unsigned node)
 {
-    struct wanted wanted = {.number = number, .node = node};
-    wanted.what = what;
+    struct wanted wanted = {what, number, node};
     bool there = world_run_until(world, 60000, is_there, &wanted);
-    ck_assert_msg(there, "wait %d for %llu at node %u: %s", what, (unsigned long long)number, node,
-                  world_violation_text(world));
+    ck_assert_msg(there, "wait %d for %llu at node %u: %s", (int)what, (unsigned long long)number,
+                  node, world_violation_text(world));
 }
 
 /* All jobs done, all states equal, all files as they should be, the bits right. */
