@@ -1,12 +1,13 @@
 /* The exchange between processes of this machine, over 127.0.0.1.
  *
- *   bench_exchange [--processes N] [--streams S] [--chunk-rows R] [--seconds T] [--port P] [SIZE …]
+ *   bench_exchange [--processes N] [--streams S] [--chunk-rows R] [--seconds T] [SIZE …]
  *
  * A step is one ordered fold of SIZE bytes of binary64 (64K, 1M …): each process pushes the values
  * of its one canonical node for SIZE/8 rows and pulls the answers, a binary32 residual for each
  * row. Prints, for each size, the median and the best time of a step and GB/s = SIZE / median time,
  * and the bytes that a process sent for each byte of SIZE. bench_gloo.py beside it does the same
  * with Gloo's all-reduce (whose answer is binary64) and prints the same columns. */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@
 struct bench {
     uint32_t processes, rank, streams, chunk_rows;
     double seconds;
-    uint16_t port;
+    uint16_t ports[PROCESSES_MAX];
     uint64_t rows[SIZES_MAX];
     size_t sizes_count;
     struct mesh *mesh;
@@ -40,7 +42,7 @@ struct bench {
     bool ready;
 };
 
-static struct bench bench = {.processes = 2, .streams = 4, .seconds = 1.0, .port = 17620};
+static struct bench bench = {.processes = 2, .streams = 4, .seconds = 1.0};
 
 static void check(int code, const struct err *err)
 {
@@ -257,7 +259,7 @@ static int run_process(void)
     uint32_t chunk_rows_max = 1;
     for (uint32_t p = 0; p < bench.processes; p++) {
         (void)snprintf(names[p], sizeof(names[p]), "p%u", p % PROCESSES_MAX);
-        (void)snprintf(addresses[p], sizeof(addresses[p]), "127.0.0.1:%u", bench.port + p);
+        (void)snprintf(addresses[p], sizeof(addresses[p]), "127.0.0.1:%u", bench.ports[p]);
         peers[p] = (struct mesh_peer){.node_id = p + 1, .name = names[p], .address = addresses[p]};
         participants[p] = (struct exchange_participant){
             .node_id = p + 1, .name = names[p], .address = addresses[p], .first = p, .end = p + 1};
@@ -303,6 +305,24 @@ static int run_process(void)
     return 0;
 }
 
+/* Ports that were free a moment ago. */
+static void find_ports(void)
+{
+    int fds[PROCESSES_MAX];
+    for (uint32_t p = 0; p < bench.processes; p++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof(address);
+        fds[p] = socket(AF_INET, SOCK_STREAM, 0);
+        ASSERT(bind(fds[p], (struct sockaddr *)&address, size) == 0);
+        ASSERT(getsockname(fds[p], (struct sockaddr *)&address, &size) == 0);
+        bench.ports[p] = ntohs(address.sin_port);
+    }
+    for (uint32_t p = 0; p < bench.processes; p++) {
+        (void)close(fds[p]);
+    }
+}
+
 static void add_size(const char *text)
 {
     char *unit = NULL;
@@ -335,8 +355,6 @@ int main(int argc, char **argv)
             bench.chunk_rows = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--seconds") == 0) {
             bench.seconds = strtod(argv[++i], NULL);
-        } else if (strcmp(argv[i], "--port") == 0) {
-            bench.port = (uint16_t)strtoul(argv[++i], NULL, 10);
         } else {
             (void)fprintf(stderr, "bench_exchange: unknown option %s\n", argv[i]);
             return 2;
@@ -346,14 +364,14 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "bench_exchange: 1 to %d processes, 1 or more rows\n", PROCESSES_MAX);
         return 2;
     }
-    for (size_t s = 0; bench.sizes_count == s && s == 0;) {
-        for (size_t u = 0; u < sizeof(usual) / sizeof(usual[0]); u++) {
-            add_size(usual[u]);
-        }
+    bool default_sizes = bench.sizes_count == 0;
+    for (size_t u = 0; default_sizes && u < sizeof(usual) / sizeof(usual[0]); u++) {
+        add_size(usual[u]);
     }
     (void)printf("exchange: %u processes, %u streams a pair, chunks of at most %u rows\n",
                  bench.processes, bench.streams, bench.chunk_rows);
     (void)fflush(stdout);
+    find_ports();
     pid_t children[PROCESSES_MAX];
     for (uint32_t p = 0; p < bench.processes; p++) {
         children[p] = fork();
