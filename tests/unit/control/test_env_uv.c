@@ -201,13 +201,23 @@ static bool all_equal(void)
 }
 
 /* Until everybody has the same commands, and no new ones came for 300 ms. */
+static bool all_caught_up(void)
+{
+    for (unsigned i = 0; i < NODES; i++) {
+        if (nodes[i].uv != NULL && !control_caught_up(control_uv_control(nodes[i].uv))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void settle(void)
 {
     uint64_t start_ms = uv_now(&loop);
     uint64_t same_ms = start_ms;
     uint64_t commands = 0;
     while (uv_now(&loop) - start_ms < 20000 && uv_now(&loop) - same_ms < 300) {
-        if (!all_equal() || nodes[1].commands != commands) {
+        if (!all_equal() || !all_caught_up() || nodes[1].commands != commands) {
             same_ms = uv_now(&loop);
             commands = nodes[1].commands;
         }
