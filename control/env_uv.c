@@ -146,6 +146,11 @@ static void on_written(struct control_uv *uv, struct message *message)
         return;
     }
     if (spent_ns > 0) {
+        unsigned bucket = 0;
+        while (bucket < CONTROL_UV_SYNC_BUCKETS && spent_ns > UINT64_C(500000) << bucket) {
+            bucket++;
+        }
+        uv->stats.sync_counts[bucket]++;
         uv->stats.syncs++;
         uv->stats.sync_ns_last = spent_ns;
         uv->stats.sync_ns_total += spent_ns;

@@ -20,11 +20,15 @@ struct control_uv_callbacks {
     void (*on_failed)(void *context, const struct err *err);
 };
 
+#define CONTROL_UV_SYNC_BUCKETS 15
+
 struct control_uv_stats {
     uint64_t syncs;         /* writes made durable */
     uint64_t sync_ns_total; /* time in write and fsync */
     uint64_t sync_ns_max;
     uint64_t sync_ns_last;
+    /* How many took at most 0.5 ms * 2^k; the last one has the rest. */
+    uint64_t sync_counts[CONTROL_UV_SYNC_BUCKETS + 1];
     uint64_t queue_length; /* writes waiting for the writer now */
 };
 

@@ -126,7 +126,6 @@ struct daemon {
     struct facts_publication publication_stats;
     uint64_t traffic_out[STATE_NODES_MAX + 1];
     struct facts_session session;
-    struct histogram wal_fsync;
     uint64_t wal_syncs_seen;
 };
 

@@ -199,6 +199,10 @@ static void put_members(struct exposition *out)
                        {"gradient", traffic->gradient},
                        {"checkpoint", traffic->checkpoint}};
         for (size_t c = 0; c < 3 && !nodes[i].self; c++) {
+            if (c > 0 && classes[c].bytes[0] == 0 && classes[c].bytes[1] == 0) {
+                continue; /* Nothing yet, or not told apart by peer: no series rather than a false
+                             0. */
+            }
             for (size_t direction = 0; direction < 2; direction++) {
                 struct exposition_labels labels = exposition_labels(
                     "peer", nodes[i].name, "direction", direction == 0 ? "sent" : "received",

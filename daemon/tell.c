@@ -1,4 +1,5 @@
 /* Fills facts.h out of what the daemon knows. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +57,11 @@ static void tell_cluster(void *context, struct facts_cluster *ret)
     ret->leader_changes = stats.leader_changes;
     ret->proposals_committed = stats.proposals - stats.proposals_refused;
     ret->proposals_dropped = stats.proposals_refused;
-    ret->wal_fsync = daemon->wal_fsync;
-    ret->commit = (struct histogram)HISTOGRAM_LATENCY;
+    ret->wal_fsync = (struct histogram)HISTOGRAM_LATENCY; /* The same buckets: 0.5 ms * 2^k. */
+    static_assert(HISTOGRAM_BUCKETS == CONTROL_UV_SYNC_BUCKETS,
+                  "the log's buckets are the histogram's");
+    memcpy(ret->wal_fsync.counts, disk.sync_counts, sizeof(ret->wal_fsync.counts));
+    ret->wal_fsync.sum = (double)disk.sync_ns_total * 1e-9;
     if (leader == 0) {
         (void)snprintf(ret->reason, sizeof(ret->reason),
                        "no leader: %u of %u voters are alive here, %u are needed",
@@ -485,7 +489,6 @@ static void tell_pulse(void *context, struct facts_pulse *ret)
 
 void tell_init(struct daemon *daemon)
 {
-    daemon->wal_fsync = (struct histogram)HISTOGRAM_LATENCY;
     daemon->publication_stats.capture = (struct histogram)HISTOGRAM_STEP;
     daemon->publication_stats.write = (struct histogram)HISTOGRAM_STEP;
     daemon->publication_stats.prepare = (struct histogram)HISTOGRAM_STEP;
