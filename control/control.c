@@ -228,7 +228,6 @@ static void step(struct control *control, const struct raft_input *input)
 static void enter(struct control *control)
 {
     ASSERT(!control->busy);
-    ASSERT(!control->failed);
     control->busy = true;
 }
 
@@ -249,8 +248,21 @@ static void leave(struct control *control)
     control->busy = false;
 }
 
+void control_fail(struct control *control)
+{
+    control->failed = true;
+}
+
+static int failed(struct err *err)
+{
+    return err_set(err, ERR_STATE, "this node's log has failed; it is ending");
+}
+
 void control_tick(struct control *control)
 {
+    if (control->failed) {
+        return;
+    }
     enter(control);
     struct raft_input input = {.kind = RAFT_TICK,
                                .now_ms = control->env.now_ms(control->env.context)};
@@ -268,6 +280,9 @@ int control_receive(struct control *control, uint32_t from, const uint8_t *bytes
                     struct err *err)
 {
     struct raft_message message;
+    if (control->failed) {
+        return failed(err);
+    }
     int code = message_decode(bytes, size, &message, err);
     if (code != 0) {
         control->stats.messages_refused++;
@@ -336,7 +351,9 @@ static int propose_now(struct control *control, const uint8_t *command, size_t s
 
 int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err)
 {
-    ASSERT(!control->failed);
+    if (control->failed) {
+        return failed(err);
+    }
     if (size == 0 || size > CONTROL_COMMAND_SIZE) {
         return err_set(err, ERR_USAGE, "a command of %zu bytes; 1 to %u are possible", size,
                        CONTROL_COMMAND_SIZE);
@@ -357,6 +374,10 @@ int control_propose(struct control *control, const uint8_t *command, size_t size
 
 void control_persisted(struct control *control, struct control_write *write)
 {
+    if (control->failed) {
+        control_write_free(write);
+        return;
+    }
     enter(control);
     ASSERT(write->number == control->persisted + 1);
     control->persisted = write->number;

@@ -18,8 +18,7 @@
  * write that they speak of is reported by control_persisted(); an entry is applied when it is
  * committed and on this node's disk. What env->persist() is given must be run in that order, one at
  * a time. Where control_write_run() fails, THE PROCESS MUST END (after a failed fsync nothing about
- * the file is known; a restart reads what is really there): no further call on the struct control
- * is then allowed but control_free(). */
+ * the file is known; a restart reads what is really there): say control_fail(). */
 #ifndef COPPELIUS_CONTROL_CONTROL_H
 #define COPPELIUS_CONTROL_CONTROL_H
 
@@ -72,7 +71,8 @@ struct control_env {
      * `index`. May call control_propose(); the proposal is then taken when the current call ends.
      */
     void (*applied)(void *context, uint64_t index);
-    /* The node cannot go on (see control_fsm.snapshot_load): end the process with this sentence. */
+    /* The node cannot go on (see control_fsm.snapshot_load): end the process with this sentence.
+     * Called from inside a call of control: do not free it in here. */
     void (*failed)(void *context, const struct err *err);
 };
 
@@ -109,6 +109,9 @@ int control_open(const struct control_settings *settings, const struct control_f
 /* Frees; writes not yet handed back must be freed with control_write_free() by who holds them, and
  * none may be running. NULL is fine. */
 void control_free(struct control *control);
+/* The node cannot go on: from here on calls do nothing, or answer ERR_STATE; looking is still fine.
+ * For an environment whose write failed. */
+void control_fail(struct control *control);
 
 /* Call every 10 to 20 ms, and it looks at the time. */
 void control_tick(struct control *control);

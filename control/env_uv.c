@@ -27,7 +27,8 @@ struct control_uv {
     struct message stop;
     pthread_t writer;
     atomic_bool stopping;
-    struct err error; /* the writer's, handed over by MAIL_FAILED */
+    struct err error;   /* the writer's, handed over by MAIL_FAILED */
+    struct err failure; /* the one that is reported */
     bool failed;
     bool closing;
     unsigned handles_open;
@@ -123,13 +124,23 @@ static void env_applied(void *context, uint64_t index)
     }
 }
 
+/* Outside of all calls of control, so that the owner may close everything in there. */
+static void on_report(uv_timer_t *timer)
+{
+    struct control_uv *uv = OWNER_OF(timer, struct control_uv, timer);
+    if (!uv->closing) {
+        uv->callbacks.on_failed(uv->callbacks.context, &uv->failure);
+    }
+}
+
 static void env_failed(void *context, const struct err *err)
 {
     struct control_uv *uv = context;
     if (!uv->failed) {
         uv->failed = true;
-        (void)uv_timer_stop(&uv->timer);
-        uv->callbacks.on_failed(uv->callbacks.context, err);
+        uv->failure = *err;
+        control_fail(uv->control);
+        ASSERT(uv_timer_start(&uv->timer, on_report, 0, 0) == 0); /* in place of the ticks */
     }
 }
 

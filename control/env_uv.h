@@ -40,8 +40,8 @@ int control_uv_open(uv_loop_t *loop, const struct control_settings *settings,
 struct control *control_uv_control(struct control_uv *uv);
 void control_uv_stats(const struct control_uv *uv, struct control_uv_stats *ret_stats);
 /* Lets the running write end, drops those that wait (nothing was promised for them), joins the
- * writer; then on_closed(context), after which nothing of it is left. Not from inside a callback
- * of control other than on_failed. */
+ * writer; then on_closed(context), after which nothing of it is left. Not from inside send
+ * or on_applied; on_failed comes from the loop alone and may close. */
 void control_uv_close(struct control_uv *uv, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -285,6 +285,9 @@ START_TEST(a_failing_sync_ends_the_node_once_and_with_a_sentence)
     }
     ck_assert_uint_eq(nodes[0].failures, 1);
     ck_assert_str_eq(nodes[0].failure, "the consensus log: fsync 'x': Input/output error");
+    struct err err = {0};
+    ck_assert_int_eq(
+        control_propose(control_uv_control(nodes[0].uv), (const uint8_t *)"x", 1, &err), ERR_STATE);
     close_node(0);
     nodes[0].fs->ops = ops;
     nodes[0].commands = 0;
