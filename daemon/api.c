@@ -189,6 +189,9 @@ int api_open(uv_loop_t *loop, const struct api_settings *settings, struct api **
     ASSERT(api != NULL);
     api->loop = loop;
     api->settings = *settings;
+    if (api->settings.write_ms == 0) {
+        api->settings.write_ms = API_WRITE_MS;
+    }
     if (fd >= 0) {
         int status = uv_pipe_init(loop, &api->listener, /* ipc= */ 0);
         ASSERT(status == 0);

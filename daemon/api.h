@@ -42,6 +42,7 @@ struct api_settings { /* copied; what it points to must outlive the api */
     const char *version;
     uint32_t node_id;
     uint64_t incarnation;
+    uint64_t write_ms; /* 0: API_WRITE_MS */
 };
 
 struct api_stats {

@@ -74,7 +74,7 @@ struct config {
     int log_level; /* enum log_level - LOG_LEVEL_ERROR */
     struct {
         uint64_t memory;       /* bytes a session may take; 0: what the device has */
-        uint64_t storage_free; /* bytes; below, doctor and readiness complain */
+        uint64_t storage_free; /* bytes; below, doctor complains */
         uint64_t log_lines;
     } limits;
     /* Found by config_read. */

@@ -93,7 +93,7 @@ void connection_flush(struct connection *connection)
         return;
     }
     connection->writing = true;
-    connection->deadline_ms = clock_now_ms() + API_WRITE_MS;
+    connection->deadline_ms = clock_now_ms() + connection->api->settings.write_ms;
 }
 
 void connection_reply(struct connection *connection, Ctl__Reply *reply)

@@ -42,7 +42,8 @@ static void start(void)
                                     .cluster = "home",
                                     .node = "a",
                                     .version = "0.1.0",
-                                    .node_id = 1};
+                                    .node_id = 1,
+                                    .write_ms = 1000};
     int status = api_open(&loop, &settings, &api, &err);
     ck_assert_msg(status == 0, "%s", err.text);
 }
@@ -590,6 +591,32 @@ START_TEST(many_questions_in_a_row_are_answered_in_order_and_bounded)
 }
 END_TEST
 
+START_TEST(who_does_not_take_its_answers_is_cut)
+{
+    start();
+    struct client client = dial_welcome();
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    Ctl__Request request;
+    ctl__request__init(&request);
+    request.ask_case = CTL__REQUEST__ASK_NODES;
+    request.nodes = &empty;
+    uint64_t end = clock_now_ms() + 10000;
+    unsigned asked = 0;
+    while (api_stats(api)->cut == 0 && clock_now_ms() < end) {
+        if (asked < 2000) { /* More than the socket's buffers hold of answers. */
+            ask(&client, &request);
+            asked++;
+        }
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    ck_assert_uint_eq(api_stats(api)->cut, 1);
+    hang_up(&client);
+    ck_assert_uint_eq(api_stats(api)->connections, 0);
+    stop();
+}
+END_TEST
+
 START_TEST(a_socket_of_a_living_daemon_is_not_taken)
 {
     start();
@@ -637,6 +664,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, who_says_no_good_hello_is_refused_by_a_sentence);
     tcase_add_test(tcase, connections_are_bounded);
     tcase_add_test(tcase, many_questions_in_a_row_are_answered_in_order_and_bounded);
+    tcase_add_test(tcase, who_does_not_take_its_answers_is_cut);
     tcase_add_test(tcase, a_socket_of_a_living_daemon_is_not_taken);
     suite_add_tcase(suite, tcase);
     return suite;
