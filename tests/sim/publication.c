@@ -203,7 +203,13 @@ static void *on_open(struct world *world, unsigned number, uint64_t incarnation,
     pub_fs_init(node, fs);
     for (uint64_t job = 1; job <= JOBS_MAX; job++) {
         agent_init(&node->agents[job - 1].agent, job, number + 1, incarnation);
-        pub_look(node, job, true); /* What a crash left, before anybody touches it. */
+        /* What a crash left, before anybody touches it: it is all durable. */
+        pub_look(node, job, true);
+        uint64_t left = node->all->seen_current[number][job - 1];
+        if (node->all->seen_in[number] == incarnation &&
+            left > node->all->durable_current[number][job - 1]) {
+            node->all->durable_current[number][job - 1] = left;
+        }
     }
     return node;
 }

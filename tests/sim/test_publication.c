@@ -302,11 +302,54 @@ START_TEST(a_silent_participant_pauses_the_job_with_its_name)
 }
 END_TEST
 
+/* From BEGIN on, `point` operations of the disk's later, the node dies, or an fsync fails. */
+static void strike(unsigned node, uint64_t point, int how)
+{
+    open_world(3);
+    wait_for(OPEN_EPOCH, 1, node);
+    struct sim_disk *disk = world_disk(world, node);
+    if (how < 2) {
+        sim_disk_crash_at(disk, sim_disk_ops(disk) + point, how == 1);
+    } else {
+        sim_disk_fail_sync(disk, point);
+    }
+    settle();
+    ck_assert_int_eq(job_at(0)->state, JOB_SUCCEEDED);
+    close_world();
+}
+
+START_TEST(a_crash_before_and_after_each_disk_operation_loses_nothing)
+{
+    unsigned runs = 0;
+    for (unsigned node = 0; node < 3; node++) { /* One of them leads. */
+        for (uint64_t point = 1; point <= 100; point++) {
+            strike(node, point, 0);
+            strike(node, point, 1);
+            runs += 2;
+        }
+    }
+    printf("%u crash points\n", runs);
+}
+END_TEST
+
+START_TEST(each_failing_fsync_of_a_publication_loses_nothing)
+{
+    unsigned runs = 0;
+    for (unsigned node = 0; node < 3; node++) {
+        for (uint64_t point = 1; point <= 50; point++) {
+            strike(node, point, 2);
+            runs++;
+        }
+    }
+    printf("%u failing fsyncs\n", runs);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("publication");
     TCase *tests = tcase_create("publication");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 300);
     tcase_add_test(tests, the_log_alone_decides_between_the_last_vote_and_an_abort);
     tcase_add_test(tests, a_decision_survives_the_leader_that_dies_before_the_renames);
     tcase_add_test(tests, a_leader_that_dies_before_the_last_vote_leaves_the_votes);
@@ -316,6 +359,8 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_full_disk_at_the_last_step_is_waited_for);
     tcase_add_test(tests, without_a_majority_nothing_is_published_and_it_is_when_the_other_is_back);
     tcase_add_test(tests, a_silent_participant_pauses_the_job_with_its_name);
+    tcase_add_test(tests, a_crash_before_and_after_each_disk_operation_loses_nothing);
+    tcase_add_test(tests, each_failing_fsync_of_a_publication_loses_nothing);
     suite_add_tcase(suite, tests);
     return suite;
 }
