@@ -72,6 +72,9 @@ struct raft *raft_new(const struct control_settings *settings, struct raft_recov
     raft->verified = raft->commit;
     raft->stable = raft_log_last(&raft->log);
     election_reset_timer(raft);
+    if (raft->peers_count == 0) {
+        raft->election_deadline_ms = now_ms; /* There is nobody to wait for. */
+    }
     return raft;
 }
 

@@ -361,10 +361,10 @@ START_TEST(a_follower_below_the_base_is_sent_the_snapshot_in_chunks)
 }
 END_TEST
 
-START_TEST(one_voter_leads_when_its_vote_is_durable)
+START_TEST(one_voter_leads_at_once_when_its_vote_is_durable)
 {
     begin(1, 0, NULL, 0);
-    tick(2000);
+    tick(0);
     ck_assert_int_eq(raft_role(raft), RAFT_CANDIDATE);
     persist();
     ck_assert_int_eq(raft_role(raft), RAFT_LEADER);
@@ -391,7 +391,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_follower_replaces_a_conflicting_tail_and_answers_for_what_is_durable);
     tcase_add_test(tcase, a_deposed_leader_is_told_the_term);
     tcase_add_test(tcase, a_follower_below_the_base_is_sent_the_snapshot_in_chunks);
-    tcase_add_test(tcase, one_voter_leads_when_its_vote_is_durable);
+    tcase_add_test(tcase, one_voter_leads_at_once_when_its_vote_is_durable);
     suite_add_tcase(suite, tcase);
     return suite;
 }
