@@ -4,7 +4,7 @@
  *   daemon     (this door) files, control, mesh; what goes between them
  *   members    who is there: heartbeats with progress, the coordinator's view
  *   run        the corridor: one generation of one job on this node, from import to release
- *              (run_prepare: data; run_compute: the compute thread)
+ *              (run.h has its files)
  *   publish    agents that turn agreed publications into files
  *   history    losses and times of the jobs for people
  *   verbs, tell, predict   the daemon's side of facts.h

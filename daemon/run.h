@@ -171,7 +171,30 @@ void run_data_view(const struct run *run, struct dataset_view *ret_view);
 /* A job's `data:` block as the data room wants it; the pointers borrow from `data` and `paths`. */
 int run_data_settings(const struct job_data *data, struct data_settings *ret_settings,
                       struct err *err);
-/* run.c */
+
+/* run.c: states, begin and end */
+void run_set_state(struct run *run, enum run_state next);
+const struct state_job *run_job(const struct run *run);
+bool run_may_propose(struct run *run); /* true at most twice a second */
+/* The generation is over for this node. */
+void run_end(struct run *run, const char *reason);
+/* Goes on closing where the thread has ended. */
+void run_close_on(struct run *run);
 void run_stop(struct daemon *daemon);
+
+/* run_agree.c: one turn in that state */
+void run_cutting_turn(struct run *run, const struct state_job *job);
+void run_stepping_turn(struct run *run, const struct state_job *job);
+void run_next_turn(struct run *run);
+void run_ended_turn(struct run *run, const struct state_job *job);
+
+/* run_exchange.c */
+int run_open_exchange(struct run *run, const struct state_job *job, struct err *err);
+void run_start_steps(struct run *run);
+
+/* run_mail.c */
+void run_on_mail(struct mailbox *box);
+/* This node's part cannot go on for that reason. */
+void run_fail_here(struct run *run, const struct err *err);
 
 #endif

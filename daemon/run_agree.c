@@ -1,0 +1,201 @@
+/* What the agreed state asks of a run, and what the run asks to be agreed: the cuts, RUNNING,
+ * stops, the end of the job or of the generation. */
+#include "daemon/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+/* A participant that only sees the others fail says so a little later than the one that knows why.
+ */
+#define INTERRUPT_DELAY_MS 400
+
+static void propose_partition(struct run *run, const struct state_job *job)
+{
+    struct command command = {.kind = COMMAND_PARTITION};
+    command.partition.job = run->job;
+    command.partition.generation = run->generation;
+    memcpy(command.partition.dataset, run->prepared.dataset, SHA256_SIZE);
+    job_identity(&run->spec, run->prepared.dataset, command.partition.identity);
+    command.partition.rows = run->prepared.rows;
+    command.partition.features = run->prepared.features;
+    command.partition.steps = run->prepared.steps;
+    command.partition.ranges_count = run->prepared.ranges_count;
+    memcpy(command.partition.bounds, run->prepared.bounds, sizeof(command.partition.bounds));
+    (void)job;
+    daemon_propose(run->daemon, &command);
+}
+
+/* CUTTING: rank 0 says the cuts; with them, and the epoch to start from on this disk, load. */
+void run_cutting_turn(struct run *run, const struct state_job *job)
+{
+    struct daemon *daemon = run->daemon;
+    if (job->ranges_count == 0) {
+        if (run->rank == 0 && run_may_propose(run)) {
+            propose_partition(run, job);
+        }
+        return;
+    }
+    int rank = state_rank(job, daemon->node_id);
+    if (rank < 0) {
+        run_end(run, "there are fewer coordinates than nodes: this one takes no part");
+        return;
+    }
+    if (memcmp(job->dataset, run->prepared.dataset, SHA256_SIZE) != 0) {
+        struct err err = {0};
+        (void)err_set(&err, ERR_DATA,
+                      "the data here differ from those of node %s: the same path must hold the "
+                      "same bytes on every node",
+                      state_node_name(&daemon->state, job->participants[0].node));
+        run_fail_here(run, &err);
+        return;
+    }
+    if (job->seed_epoch != 0 && publish_current(daemon, run->job) < job->seed_epoch) {
+        return; /* The agent is publishing it here. */
+    }
+    struct run_load *load = calloc(1, sizeof(*load));
+    ASSERT(load != NULL);
+    load->rank = (uint32_t)rank;
+    load->participants = job->ranges_count;
+    memcpy(load->bounds, job->bounds, sizeof(load->bounds));
+    load->steps = job->steps;
+    memcpy(load->identity, job->identity, SHA256_SIZE);
+    load->seed_epoch = job->seed_epoch;
+    if (job->seed_epoch != 0) {
+        char folder[FOLDER_PATH_SIZE];
+        checkpoint_job_folder(job, folder);
+        checkpoint_epoch_folder(folder, job->seed_epoch, load->seed_folder);
+    } else if (run->spec.checkpoint.from != NULL) {
+        (void)snprintf(load->seed_folder, sizeof(load->seed_folder), "%s",
+                       run->spec.checkpoint.from);
+    }
+    run->rank = (uint32_t)rank;
+    run->participants = job->ranges_count;
+    run_set_state(run, RUN_LOADING);
+    load->message.kind = RUN_MAIL_LOAD;
+    mailbox_put(&run->to_compute, &load->message);
+}
+
+void run_stepping_turn(struct run *run, const struct state_job *job)
+{
+    struct daemon *daemon = run->daemon;
+    if (run->rank == 0 && job->state == JOB_LOADING && run_may_propose(run)) {
+        struct command command = {.kind = COMMAND_RUNNING};
+        command.running.job = run->job;
+        command.running.generation = run->generation;
+        daemon_propose(daemon, &command);
+    }
+    if (run->rank == 0 && job->stopping && !run->directed) {
+        run->directed = true;
+        log_info("run.direct", "run=%s word=capture,stop reason=\"%s\"", run->name,
+                 job->stop_reason);
+        if (run->exchange != NULL) {
+            exchange_direct(run->exchange, RUN_CAPTURE | RUN_STOP);
+        } else {
+            atomic_fetch_or(&run->local_word, RUN_CAPTURE | RUN_STOP);
+        }
+    }
+}
+
+/* The compute thread may capture again when the last capture is decided and its slices are sent. */
+void run_next_turn(struct run *run)
+{
+    if (run->next_owed && run->gathering == NULL && !run->thread_ended &&
+        !publish_holds_capture(run->daemon, run->job, run->next_step)) {
+        run->next_owed = false;
+        run->mail_next.kind = RUN_MAIL_NEXT;
+        mailbox_put(&run->to_compute, &run->mail_next);
+    }
+}
+
+/* ---- what ends a job or a generation ---- */
+
+static void propose_failed(struct run *run, const struct err *err)
+{
+    struct command command = {.kind = COMMAND_FINISH};
+    command.finish.job = run->job;
+    command.finish.generation = run->generation;
+    command.finish.outcome = OUTCOME_FAILED;
+    command.finish.step = run->ended.step;
+    (void)snprintf(command.finish.reason, sizeof(command.finish.reason), "node %s: %s",
+                   run->daemon->name, err->text);
+    daemon_propose(run->daemon, &command);
+}
+
+static void propose_interrupt(struct run *run, uint32_t culprit, const char *reason)
+{
+    struct command command = {.kind = COMMAND_INTERRUPT};
+    command.interrupt.job = run->job;
+    command.interrupt.generation = run->generation;
+    command.interrupt.node = culprit;
+    (void)snprintf(command.interrupt.reason, sizeof(command.interrupt.reason), "%s", reason);
+    daemon_propose(run->daemon, &command);
+}
+
+/* Would the same happen in the next generation? Then the job has failed. */
+static bool is_final(int code)
+{
+    switch (code) {
+    case ERR_JOB:
+    case ERR_DATA:
+    case ERR_USAGE:
+    case ERR_NOT_FOUND:
+    case ERR_NOMEM:
+    case ERR_DIVERGED:
+    case ERR_DAMAGED:
+    case ERR_STATE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void propose_success(struct run *run, const struct state_job *job)
+{
+    struct command command = {.kind = COMMAND_FINISH};
+    const struct state_epoch *newest = state_newest_epoch(job);
+    command.finish.job = run->job;
+    command.finish.generation = run->generation;
+    command.finish.outcome = OUTCOME_SUCCEEDED;
+    command.finish.step = run->ended.step;
+    command.finish.has_loss = true;
+    command.finish.loss_bits =
+        run->ended.has_loss ? command_bits_of(run->ended.loss) : newest->loss_bits;
+    command.finish.has_objective = run->ended.has_objective;
+    command.finish.objective_bits = command_bits_of(run->ended.objective);
+    const struct progress *progress = &members_self(run->daemon)->progress;
+    if (run->ended.has_loss && progress->has_loss && run->ended.loss > progress->first_loss) {
+        (void)snprintf(command.finish.reason, sizeof(command.finish.reason),
+                       "the last loss %.9g is above the first one, %.9g: try a smaller "
+                       "optimizer.rate",
+                       run->ended.loss, progress->first_loss);
+    }
+    daemon_propose(run->daemon, &command);
+}
+
+void run_ended_turn(struct run *run, const struct state_job *job)
+{
+    const struct err *err = &run->ended.err;
+    if (err->code != 0) {
+        uint64_t waited = clock_now_ms() - run->state_since_ms;
+        if (is_final(err->code)) {
+            if (run_may_propose(run)) {
+                propose_failed(run, err);
+            }
+        } else if (waited >= INTERRUPT_DELAY_MS && run_may_propose(run)) {
+            propose_interrupt(run, 0, err->text);
+        }
+        return;
+    }
+    if (run->ended.finished && run->rank == 0) {
+        const struct state_epoch *newest = state_newest_epoch(job);
+        if (newest != NULL && newest->step == job->steps && job->open == NULL &&
+            (publish_current(run->daemon, run->job) >= newest->epoch) && run_may_propose(run)) {
+            propose_success(run, job);
+        }
+    }
+}

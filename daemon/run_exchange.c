@@ -1,0 +1,160 @@
+/* A run's exchange: opened when the columns are loaded, between the learner's seam and the peer
+ * room. */
+#include "daemon/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "numerics/lane.h"
+
+#define CONNECT_TIMEOUT_MS                                                 \
+    3600000U /* others may import for long; the control plane watches them \
+              */
+
+static int exchange_begin_of(void *context, uint64_t step, uint64_t rows, uint32_t chunk_rows,
+                             struct err *err)
+{
+    return exchange_begin(context, step, rows, chunk_rows, err);
+}
+
+static int exchange_push_of(void *context, uint64_t step, uint32_t chunk, const double *values,
+                            struct err *err)
+{
+    return exchange_push(context, step, chunk, values, err);
+}
+
+static int exchange_pull_of(void *context, uint64_t step, uint32_t chunk,
+                            const float **ret_residual, const double **ret_panel_losses,
+                            uint32_t *ret_directive, struct err *err)
+{
+    return exchange_pull(context, step, chunk, ret_residual, ret_panel_losses, ret_directive, err);
+}
+
+static int finish_of(void *context, uint64_t step, uint32_t chunk, uint32_t rows, const double *z,
+                     float *residual, double *panel_losses, struct err *err)
+{
+    struct run *run = context;
+    return run->ops->finish(atomic_load(&run->learner), step, chunk, rows, z, residual,
+                            panel_losses, err);
+}
+
+void run_start_steps(struct run *run)
+{
+    run_set_state(run, RUN_STEPPING);
+    run->proposed_ms = 0;
+    run->mail_step.kind = RUN_MAIL_STEP;
+    mailbox_put(&run->to_compute, &run->mail_step);
+    daemon_soon(run->daemon);
+}
+
+static void on_exchange_ready(void *context)
+{
+    struct run *run = context;
+    if (run->state == RUN_CONNECTING) {
+        run_start_steps(run);
+    }
+}
+
+static void on_exchange_failed(void *context, uint32_t culprit, const struct err *err)
+{
+    struct run *run = context;
+    struct daemon *daemon = run->daemon;
+    struct progress *progress = &members_self(daemon)->progress;
+    run->exchange_failed = true;
+    log_error("run.exchange", "run=%s job=%llu generation=%llu step=%llu culprit=%s error=\"%s\"",
+              run->name, (unsigned long long)run->job, (unsigned long long)run->generation,
+              (unsigned long long)progress->step,
+              culprit != 0 ? members_find(daemon, culprit)->name : "-", err->text);
+    (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", err->text);
+    if (culprit != 0) {
+        struct member *member = members_find(daemon, culprit);
+        (void)snprintf(member->reason, sizeof(member->reason), "%s", err->text);
+    }
+    if (run->state == RUN_CONNECTING) {
+        /* The compute thread waits for a mail that will not come. */
+        run->ended.err = *err;
+        atomic_store(&run->cancel, true);
+        run->quit_sent = true;
+        run->mail_quit.kind = RUN_MAIL_QUIT;
+        mailbox_put(&run->to_compute, &run->mail_quit);
+    }
+    if (run->state == RUN_ENDED && run->ended.err.code == 0 && run->gathering != NULL) {
+        run->ended.err = *err; /* Its slices did not get through: no vote can come of this. */
+        run->state_since_ms = clock_now_ms();
+    }
+    daemon_soon(daemon);
+}
+
+static void on_gathered(void *context, uint64_t step, double *parameter, double *accumulator,
+                        size_t count)
+{
+    struct run *run = context;
+    run->gathered_step = step;
+    publish_vectors(run->daemon, run->job, run->generation, step, parameter, accumulator, count);
+}
+
+static void on_slices_sent(void *context, uint64_t step)
+{
+    struct run *run = context;
+    (void)step;
+    capture_drop(run->gathering);
+    run->gathering = NULL;
+    daemon_soon(run->daemon);
+}
+
+int run_open_exchange(struct run *run, const struct state_job *job, struct err *err)
+{
+    struct daemon *daemon = run->daemon;
+    struct exchange_participant participants[STATE_NODES_MAX];
+    for (uint32_t r = 0; r < run->participants; r++) {
+        struct member *member = members_find(daemon, job->participants[r].node);
+        participants[r] = (struct exchange_participant){member->id, member->name, member->address,
+                                                        job->bounds[r], job->bounds[r + 1]};
+    }
+    struct exchange_settings settings = {
+        .cluster = daemon->cluster,
+        .incarnation = daemon->incarnation,
+        .job = run->job,
+        .generation = run->generation,
+        .policy = job_policy(&run->spec),
+        .participants = participants,
+        .participants_count = run->participants,
+        .rank = run->rank,
+        .streams = daemon->streams,
+        .chunk_rows_max = run->loaded.chunk_rows_max,
+        .chunks_max = run->loaded.chunks_max,
+        .panel_rows = PANEL_ROWS,
+        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
+        .finish = finish_of,
+        .finish_context = run,
+        .context = run,
+        .on_ready = on_exchange_ready,
+        .on_failed = on_exchange_failed,
+        .on_gathered = on_gathered,
+        .on_slices_sent = on_slices_sent,
+    };
+    memcpy(settings.identity, job->identity, SHA256_SIZE);
+    if (exchange_open(&settings, daemon->loop, &run->exchange, err) != 0) {
+        return err->code;
+    }
+    run->learn_exchange_store = (struct learn_exchange){run->exchange, exchange_begin_of,
+                                                        exchange_push_of, exchange_pull_of};
+    run->learn_exchange = &run->learn_exchange_store;
+    return 0;
+}
+
+void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming)
+{
+    struct run *run = daemon->run;
+    if (run != NULL && run->exchange != NULL && !run->exchange_failed &&
+        incoming->hello.job == run->job && incoming->hello.generation == run->generation) {
+        exchange_adopt(run->exchange, incoming);
+        return;
+    }
+    struct peer_incoming copy = *incoming;
+    peer_refuse(&copy, ERR_BUSY, "this node is not ready for that generation");
+}
