@@ -193,7 +193,7 @@ static void coordinator_turn(struct daemon *daemon)
                          (unsigned long long)control_term(daemon->control));
         }
     }
-    bool leading = control_is_leader(daemon->control) && control_caught_up(daemon->control);
+    bool leading = control_leads(daemon->control);
     if (leading && !daemon->was_leading) {
         coordinator_reset(&daemon->coordinator);
     }

@@ -198,8 +198,7 @@ void members_view(struct daemon *daemon, struct coordinator_view *ret_view)
     memset(ret_view, 0, sizeof(*ret_view));
     ret_view->now_ms = clock_now_ms();
     ret_view->wall_ms = daemon_wall_ms();
-    ret_view->leading = daemon->control != NULL && control_is_leader(daemon->control) &&
-                        control_caught_up(daemon->control);
+    ret_view->leading = daemon->control != NULL && control_leads(daemon->control);
     ret_view->nodes_count = daemon->members_count;
     publish_report(daemon, &members_self(daemon)->progress.captured);
     for (uint32_t i = 0; i < daemon->members_count; i++) {

@@ -254,6 +254,12 @@ static void action_done(uv_work_t *work, int status)
     count_action(p);
     capture_drop(p->working);
     p->working = NULL;
+    if (p->result.fatal) { /* A folder's fsync failed: only a new process knows what is there. */
+        (void)err_prefix(&p->result.err, "job %llu: publication: ", (unsigned long long)p->job);
+        daemon->hooks.on_failed(daemon->hooks.context, &p->result.err);
+        daemon_work_ended(daemon);
+        return; /* The agent stays busy: nothing more is done to its files. */
+    }
     if (agent_done(&p->agent, &p->action, &p->result) != 0) {
         p->retry_ms = clock_now_ms() + RETRY_MS;
         log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"tried again\"",
