@@ -355,10 +355,8 @@ void mesh_peer_stats(const struct mesh *mesh, size_t index, struct mesh_peer_sta
         .queue_refused = peer->queue_refused,
         .last_error = peer->last_error,
     };
-    if (ret_stats->up) {
-        heard_ms = connection->link.heard_ms;
-    }
     if (connection != NULL) {
+        heard_ms = ret_stats->up ? connection->link.heard_ms : heard_ms;
         ret_stats->bytes_in += connection->link.bytes_in;
         ret_stats->bytes_out += connection->link.bytes_out;
         ret_stats->frames_in += connection->link.frames_in;
