@@ -1,12 +1,12 @@
 /* One generation of one job on this node: the corridor that hands each noun through the next door.
  *
- *   PREPARING -> CUTTING       data are here, the dataset is known        [on_prepared]
- *   CUTTING -> LOADING         PARTITION is applied, the epoch to start from is here [advance]
- *   LOADING -> CONNECTING      columns and session are ready              [on_loaded]
- *   CONNECTING -> STEPPING     all bulk links are up                      [on_exchange_ready]
- *   LOADING -> STEPPING        one participant: no links                  [on_loaded]
- *   any of these -> ENDED      the compute thread is through: finished, stopped or failed
- * [on_ended] any -> CLOSING             the generation is over                     [run_end]
+ *   PREPARING -> CUTTING      the dataset is here and known               [on_prepared]
+ *   CUTTING -> LOADING        PARTITION is applied, the seed epoch is here [run_cutting_turn]
+ *   LOADING -> CONNECTING     columns and session are ready               [on_loaded]
+ *   LOADING -> STEPPING       one participant: no links                   [on_loaded]
+ *   CONNECTING -> STEPPING    all bulk links are up                       [on_exchange_ready]
+ *   any before ENDED -> ENDED finished, stopped or failed                 [on_ended, run_fail_here]
+ *   any -> CLOSING            the generation is over                      [run_end]
  *
  * Two halves: run.c on the loop, run_compute.c on the run's compute thread; they exchange messages
  * and share nothing but what is written before the thread starts, and one flag. */
