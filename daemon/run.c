@@ -98,8 +98,10 @@ void run_end(struct run *run, const char *reason)
     struct progress kept = *progress;
     memset(progress, 0, sizeof(*progress));
     progress->threads = kept.threads;
+    progress->storage_free_bytes = kept.storage_free_bytes;
     memcpy(progress->version, kept.version, sizeof(progress->version));
-    daemon->session.open = false;
+    memcpy(progress->backend, kept.backend, sizeof(progress->backend));
+    memset(&daemon->session, 0, sizeof(daemon->session));
     atomic_store(&run->cancel, true);
     if (run->exchange != NULL) {
         exchange_cancel(run->exchange, reason);
