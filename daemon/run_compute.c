@@ -287,6 +287,8 @@ static int load(struct compute *c, struct err *err)
         read_seed(c, first, end, err) != 0 || make_session(c, first, end, err) != 0) {
         return err->code;
     }
+    dataset_matrix_done(&c->block.train); /* The session has its own copy. */
+    dataset_matrix_done(&c->block.test);
     c->first_step = c->step;
     atomic_store(&run->learner, c->learner);
     struct run_loaded *said = calloc(1, sizeof(*said));

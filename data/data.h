@@ -262,6 +262,8 @@ int dataset_block_bytes(const struct dataset *dataset, const struct dataset_view
 int dataset_load(const struct dataset *dataset, const struct dataset_view *view, uint64_t first,
                  uint64_t end, const struct data_progress *progress,
                  struct dataset_block *ret_block, struct err *err);
+/* One of a block's matrices, when it is no longer needed; the rest of the block stays. */
+void dataset_matrix_done(struct dataset_matrix *matrix);
 void dataset_block_done(struct dataset_block *block); /* half-built or NONE, and twice, is fine */
 
 /* Targets of training and test rows, same split and shuffle. ERR_DATA where the dataset has none.

@@ -137,7 +137,7 @@ int dataset_load(const struct dataset *dataset, const struct dataset_view *view,
     return 0;
 }
 
-static void matrix_done(struct dataset_matrix *matrix)
+void dataset_matrix_done(struct dataset_matrix *matrix)
 {
     free(matrix->dense);
     free(matrix->indptr);
@@ -149,8 +149,8 @@ static void matrix_done(struct dataset_matrix *matrix)
 
 void dataset_block_done(struct dataset_block *block)
 {
-    matrix_done(&block->train);
-    matrix_done(&block->test);
+    dataset_matrix_done(&block->train);
+    dataset_matrix_done(&block->test);
     free(block->mean);
     free(block->scale);
     *block = (struct dataset_block)DATASET_BLOCK_NONE;
