@@ -189,15 +189,16 @@ void shard_done(struct shard *shard)
 /* "2 of 3" */
 static bool parse_partition(const char *text, struct shard_about *about)
 {
-    unsigned rank = 0;
-    unsigned ranks = 0;
     char again[32];
-    if (sscanf(text, "%5u of %5u", &rank, &ranks) != 2 || rank < 1 || rank > ranks) {
+    char *end = NULL;
+    unsigned long rank = strtoul(text, &end, 10);
+    unsigned long ranks = strncmp(end, " of ", 4) == 0 ? strtoul(end + 4, &end, 10) : 0;
+    if (rank < 1 || rank > ranks || ranks > 99999) {
         return false;
     }
-    (void)snprintf(again, sizeof(again), "%u of %u", rank, ranks);
-    about->rank = rank - 1;
-    about->ranks = ranks;
+    (void)snprintf(again, sizeof(again), "%lu of %lu", rank, ranks);
+    about->rank = (uint32_t)rank - 1;
+    about->ranks = (uint32_t)ranks;
     return strcmp(text, again) == 0;
 }
 

@@ -211,7 +211,7 @@ const char *command_label(enum command_kind kind);
 
 /* Appends the bytes. What the program itself got wrong (a size over its limit, no such kind) is an
  * assertion, except a job text that is too long, which is the user's: ERR_JOB. */
-int command_encode(const struct command *command, struct buf *bytes, struct err *err);
+int command_encode(const struct command *command, struct buf *out, struct err *err);
 
 /* ERR_PROTO for anything that command_encode would not have written, trailing bytes included. */
 int command_decode(const uint8_t *bytes, size_t size, struct command *ret_command, struct err *err);

@@ -226,7 +226,7 @@ enum state_outcome state_apply(struct state *state, uint64_t index, const uint8_
 
 /* Snapshot: the whole state, open votes included. state_load replaces the state, or fails and
  * leaves it alone: ERR_DAMAGED for anything that state_write does not write. */
-void state_write(const struct state *state, struct buf *bytes);
+void state_write(const struct state *state, struct buf *out);
 int state_load(struct state *state, const uint8_t *bytes, size_t size, struct err *err);
 
 /* ---- queries; NULL or 0 where there is none ---- */

@@ -163,8 +163,9 @@ static bool make_room(struct state *state, uint64_t size, uint32_t jobs)
         }
         state_job_free(state->jobs[at]);
         state->jobs_count--;
-        memmove(&state->jobs[at], &state->jobs[at + 1],
-                (state->jobs_count - at) * sizeof(state->jobs[0]));
+        for (; at < state->jobs_count; at++) {
+            state->jobs[at] = state->jobs[at + 1];
+        }
     }
 }
 
@@ -594,7 +595,9 @@ static enum state_outcome on_collect(const struct entry *entry, const struct com
     }
     state_epoch_free(job->epochs[0]);
     job->epochs_count--;
-    memmove(&job->epochs[0], &job->epochs[1], job->epochs_count * sizeof(job->epochs[0]));
+    for (uint32_t i = 0; i < job->epochs_count; i++) {
+        job->epochs[i] = job->epochs[i + 1];
+    }
     return STATE_CHANGED;
 }
 
