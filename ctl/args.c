@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "ctl/command.h"
+#include "ctl/terminal.h"
 #include "proto/yaml.h"
 
 #define NAMES_MAX 128
@@ -25,6 +26,18 @@ void problem_hint(struct problem *problem, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(problem->hint, sizeof(problem->hint), format, arguments);
     va_end(arguments);
+}
+
+void problem_faults(struct problem *problem, const char *lines)
+{
+    terminal_say_lines(lines);
+    buf_print(&problem->faults, "%s%s", lines,
+              lines[0] != '\0' && lines[strlen(lines) - 1] == '\n' ? "" : "\n");
+}
+
+void problem_done(struct problem *problem)
+{
+    buf_done(&problem->faults);
 }
 
 static const struct ctl_command *find(const char *first, const char *second, int *ret_words)

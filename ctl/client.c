@@ -369,7 +369,7 @@ static int take_reply(struct client *client, const struct frame *frame, struct a
         /* Several faults come as several lines: they are shown as they are, before the error. */
         const char *text = answer.reply->text;
         if (strchr(text, '\n') != NULL) {
-            terminal_say_lines(text);
+            problem_faults(problem, text);
             (void)problem_set(problem, answer.reply->code, "the daemon refuses it");
         } else {
             (void)problem_set(problem, answer.reply->code, "%s", text);

@@ -83,12 +83,17 @@ struct args {
 struct problem {
     struct err err;
     char hint[ERR_TEXT_SIZE];
+    struct buf faults; /* lines, where there are several: shown before the error, listed in JSON */
 };
 
 int problem_set(struct problem *problem, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void problem_hint(struct problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Shows the lines on stderr and keeps them for the JSON form of the error. */
+void problem_faults(struct problem *problem, const char *lines);
+void problem_done(struct problem *problem);
 
 struct ctl {
     struct args args;

@@ -86,6 +86,14 @@ static void print_error_document(const struct ctl *ctl, const struct problem *pr
         json_pack("{s:i, s:{s:s, s:s%, s:s, s:i}}", "schema", 1, "error", "code",
                   err_label(problem->err.code), "text", problem->err.text,
                   strlen(problem->err.text), "hint", problem->hint, "status", status);
+    json_t *faults = json_array();
+    const char *line = problem->faults.size > 0 ? (const char *)problem->faults.bytes : "";
+    while (*line != '\0') {
+        size_t size = strcspn(line, "\n");
+        (void)json_array_append_new(faults, json_stringn(line, size));
+        line += size + (line[size] == '\n' ? 1 : 0);
+    }
+    (void)json_object_set_new(json_object_get(document, "error"), "faults", faults);
     if (document != NULL) { /* NULL: a text that is no UTF-8; stderr has it. */
         (void)output_json(ctl, document, &unused);
         json_decref(document);
@@ -133,31 +141,38 @@ static int overview(const struct ctl *ctl, struct problem *problem)
     return code;
 }
 
-int ctl_main(int argc, char **argv)
+static int run_all(int argc, char **argv, struct problem *problem)
 {
     struct ctl ctl = {0};
-    struct problem problem = {0};
     terminal_init();
-    int code = args_parse(argc, argv, &ctl.args, &problem);
+    int code = args_parse(argc, argv, &ctl.args, problem);
     if (code != 0) {
         for (int i = 1; i < argc; i++) { /* The flag could not be read in its place. */
             if (strcmp(argv[i], "--json") == 0) {
                 ctl.args.output = OUTPUT_JSON;
             }
         }
-        return finish(&ctl, code, &problem);
+        return finish(&ctl, code, problem);
     }
     ctl.quiet = ctl.args.value[FLAG_QUIET] != NULL;
     ctl.color = terminal_has_color(STDOUT_FILENO, ctl.args.value[FLAG_NO_COLOR] != NULL);
     if (ctl.args.command == NULL) {
-        code = overview(&ctl, &problem);
+        code = overview(&ctl, problem);
     } else if (ctl.args.value[FLAG_HELP] != NULL) {
         struct buf out = BUF_NONE;
         help_command(ctl.args.command, &out);
-        code = output_bytes(&out, &problem);
+        code = output_bytes(&out, problem);
         buf_done(&out);
     } else {
-        code = ctl.args.command->run(&ctl, &problem);
+        code = ctl.args.command->run(&ctl, problem);
     }
-    return finish(&ctl, code, &problem);
+    return finish(&ctl, code, problem);
+}
+
+int ctl_main(int argc, char **argv)
+{
+    struct problem problem = {0};
+    int status = run_all(argc, argv, &problem);
+    problem_done(&problem);
+    return status;
 }

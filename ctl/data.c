@@ -161,7 +161,7 @@ int run_data_import(struct ctl *ctl, struct problem *problem)
     bar_done(&bar);
     if (code != 0) {
         for (size_t i = 0; faults->count > 1 && i < faults->count; i++) {
-            terminal_say_lines(faults->list[i].text);
+            problem_faults(problem, faults->list[i].text);
         }
         if (faults->count > 1) {
             (void)problem_set(problem, code, "%zu bad places%s; nothing was written", faults->count,

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/terminal.h"
-
 enum form { FORM_PLAIN, FORM_TEXT, FORM_LIST };
 
 static const struct {
@@ -95,7 +93,9 @@ int dataflags_read(const struct args *args, const char *format, struct job_data 
         code = problem_set(problem, ERR_USAGE, "--format is missing");
     } else if (job_data_read(&input, NULL, ret_data, &faults) != 0) {
         for (size_t i = 0; faults.count > 1 && i < faults.count; i++) {
-            (void)fprintf(stderr, "%s: %s\n", faults.list[i].place, faults.list[i].text);
+            char line[sizeof(struct fault)];
+            (void)snprintf(line, sizeof(line), "%s: %s", faults.list[i].place, faults.list[i].text);
+            problem_faults(problem, line);
         }
         code = faults.count == 1
                    ? problem_set(problem, ERR_USAGE, "%s: %s", faults.list[0].place,

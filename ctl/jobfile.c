@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 #include "base/rand.h"
-#include "ctl/terminal.h"
 
 int file_read(const char *path, size_t size_max, struct buf *bytes, struct problem *problem)
 {
@@ -102,7 +101,7 @@ int jobfile_read(const struct args *args, const char *path, struct jobfile *ret_
         if (code != 0 && faults.count > 1) {
             struct buf lines = BUF_NONE;
             faults_print(&faults, &lines);
-            terminal_say_lines((const char *)lines.bytes);
+            problem_faults(problem, (const char *)lines.bytes);
             buf_done(&lines);
             (void)problem_set(problem, ERR_JOB, "%s: %zu faults; nothing was submitted", file.name,
                               faults.count + faults.dropped);

@@ -262,6 +262,10 @@ START_TEST(a_job_is_checked_here_before_it_is_handed_in)
                    "coppeliusctl: %s: 4 faults; nothing was submitted\n",
                    path, path, path, path, path);
     ck_assert_str_eq(run.err, text);
+    RUN(&run, "submit", path, "--json", "--endpoint", server.endpoint);
+    ck_assert_int_eq(run.status, 2);
+    ck_assert_ptr_nonnull(strstr(run.out, ":2:1: data.format: is missing; give csv"));
+    ck_assert_ptr_nonnull(strstr(run.out, "4 faults; nothing was submitted"));
     write_file(path, "name: iris\ndata: {path: a.csv, format: csv}\noptimizer: {rate: 1}\n");
     RUN(&run, "submit", path, "--set", "optimizer.steps=3", "--endpoint", server.endpoint);
     ck_assert_str_eq(run.err, "note: checkpoint.replicas: 1 is not honoured yet\n"
