@@ -20,6 +20,8 @@
 #include "ctl/document.h"
 #include "ctl/terminal.h"
 
+#define START_ATTEMPTS 3
+
 extern char **environ;
 
 int spawn_settings_of(const struct args *args, struct spawn_settings *ret_settings,
@@ -402,6 +404,32 @@ static int make_folders(struct spawn *spawn, struct problem *problem)
     return code;
 }
 
+static int start_all(struct spawn *spawn, const struct spawn_settings *settings,
+                     struct problem *problem)
+{
+    int code = find_ports(spawn, problem);
+    for (size_t i = 0; code == 0 && i < spawn->count; i++) {
+        code = write_config(spawn, settings, i, problem);
+    }
+    for (size_t i = 0; code == 0 && i < spawn->count; i++) {
+        code = start_node(spawn, i, problem);
+    }
+    return code == 0 ? wait_ready(spawn, problem) : code;
+}
+
+/* Whether a daemon ended because its port was not free any more. */
+static bool port_was_taken(const struct spawn *spawn)
+{
+    for (size_t i = 0; i < spawn->count; i++) {
+        char words[300];
+        last_words(&spawn->nodes[i], words, sizeof(words));
+        if (spawn->nodes[i].ended && strstr(words, "cannot listen on ") != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int spawn_start(const struct spawn_settings *settings, struct spawn *spawn, struct problem *problem)
 {
     ASSERT(settings->nodes >= 1);
@@ -415,20 +443,21 @@ int spawn_start(const struct spawn_settings *settings, struct spawn *spawn, stru
     if (code == 0) {
         code = make_folders(spawn, problem);
     }
-    if (code == 0) {
-        code = find_ports(spawn, problem);
-    }
-    for (size_t i = 0; code == 0 && i < spawn->count; i++) {
-        code = write_config(spawn, settings, i, problem);
-    }
-    for (size_t i = 0; code == 0 && i < spawn->count; i++) {
-        code = start_node(spawn, i, problem);
-    }
-    if (code == 0) {
-        code = wait_ready(spawn, problem);
-    }
-    if (code != 0) {
+    for (int attempt = 1; code == 0; attempt++) {
+        code = start_all(spawn, settings, problem);
+        if (code == 0) {
+            return 0;
+        }
         spawn_stop(spawn);
+        if (attempt == START_ATTEMPTS || !port_was_taken(spawn)) {
+            return code;
+        }
+        *problem = (struct problem){0}; /* Somebody was faster: other ports. */
+        for (size_t i = 0; i < spawn->count; i++) {
+            spawn->nodes[i].pid = 0;
+            spawn->nodes[i].ended = false;
+        }
+        code = 0;
     }
     return code;
 }

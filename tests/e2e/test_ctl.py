@@ -191,6 +191,27 @@ def test_refusals():
                  f"data that is not there: exit {done.returncode}: {done.stderr}")
 
 
+def test_taken_port():
+    """The port that was free is taken when the daemon comes: the first start fails, the second one does not."""
+    script = write("coppeliusd-late", f"""#!/bin/sh
+if mkdir {folder}/was-late 2>/dev/null; then
+    echo "<3>daemon.failed reason=\\"cannot listen on 127.0.0.1:1: Address already in use\\"" >&2
+    exit 5
+fi
+exec {program("coppeliusd")} "$@"
+""")
+    os.chmod(os.path.join(folder, script), 0o755)
+    more = dict(environment, COPPELIUSD=os.path.join(folder, script))
+    done = subprocess.run([CTL, "local", "--nodes", "2", "-q", "job.yaml"], capture_output=True, text=True, cwd=folder,
+                          env=more, timeout=120)
+    claims.claim(done.returncode == 0 and os.path.isdir(os.path.join(folder, "was-late")),
+                 f"a taken port is tried again: exit {done.returncode}: {done.stderr}")
+    broken = dict(environment, COPPELIUSD="/bin/false")
+    done = subprocess.run([CTL, "local", "-q", "job.yaml"], capture_output=True, text=True, cwd=folder, env=broken,
+                          timeout=120)
+    claims.claim(done.returncode == 1 and "throw-away node-1 ended with status 1" in done.stderr, f"no daemon: {done.stderr}")
+
+
 def test_cluster():
     with Cluster(nodes=3) as cluster:
         path = os.path.join(folder, "job.yaml")
@@ -230,6 +251,7 @@ try:
     test_predict(newest)
     test_checkpoints(newest)
     test_refusals()
+    test_taken_port()
     claims.claim(not left_behind(), f"left behind: {left_behind()}")
     test_interrupt()
     test_cluster()
