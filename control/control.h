@@ -31,11 +31,10 @@
 #include "base/fs.h"
 #include "base/mailbox.h"
 
-#define CONTROL_VOTERS_MAX   7
-#define CONTROL_COMMAND_SIZE (256U * 1024U) /* the most bytes of one command */
-#define CONTROL_SNAPSHOT_SIZE \
-    (16U * 1024U * 1024U)                   /* the most bytes of a state machine's snapshot */
-#define CONTROL_MESSAGE_SIZE (512U * 1024U) /* no message to a peer is larger */
+#define CONTROL_VOTERS_MAX    7
+#define CONTROL_COMMAND_SIZE  262144U   /* the most bytes of one command */
+#define CONTROL_SNAPSHOT_SIZE 16777216U /* the most bytes of a state machine's snapshot */
+#define CONTROL_MESSAGE_SIZE  524288U   /* no message to a peer is larger */
 
 struct control;
 struct control_write;

@@ -21,7 +21,7 @@
 #define WAL_FORMAT        1U
 #define WAL_SEGMENT_SIZE  48U /* of the header */
 #define WAL_RECORD_SIZE   72U /* of a record's header */
-#define WAL_FILE_SIZE_MAX (256U * 1024U * 1024U)
+#define WAL_FILE_SIZE_MAX 268435456U
 
 enum wal_kind { WAL_HARD = 1, WAL_ENTRY = 2 };
 

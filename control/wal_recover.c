@@ -296,7 +296,7 @@ static int read_segment(struct recovery *recovery, uint64_t number, bool last, s
             wal->position = file.size;
             code = read_records(recovery, &file, path, number, last, err);
         }
-        if (code != 0 && code == ERR_DAMAGED) {
+        if (code == ERR_DAMAGED) {
             (void)err_prefix(err, "log file '%s': ", path);
         }
     }
@@ -412,7 +412,7 @@ int wal_open(struct fs *fs, const struct control_settings *settings, struct wal 
     struct wal *wal = calloc(1, sizeof(*wal));
     ASSERT(wal != NULL);
     ASSERT(strlen(settings->folder) < sizeof(wal->folder));
-    strcpy(wal->folder, settings->folder);
+    memcpy(wal->folder, settings->folder, strlen(settings->folder) + 1);
     wal->fs = fs;
     wal->node = settings->self;
     wal->voters_count = settings->voters_count;
@@ -430,8 +430,9 @@ int wal_open(struct fs *fs, const struct control_settings *settings, struct wal 
     } else if (code == 0) {
         code = recover(&recovery, &found, err);
         code = code != 0 ? code : resume(&recovery, err);
-        if (code == ERR_DAMAGED && strlen(err->text) + sizeof(HINT) < ERR_TEXT_SIZE) {
-            strcat(err->text, HINT);
+        size_t size = strlen(err->text);
+        if (code == ERR_DAMAGED && size + sizeof(HINT) <= ERR_TEXT_SIZE) {
+            memcpy(err->text + size, HINT, sizeof(HINT));
         }
     }
     free(found.segments);
