@@ -186,7 +186,8 @@ struct history {
     bool has_first;
     double first_loss;
     struct histogram phases[FACTS_PHASES];
-    uint64_t stride; /* every so manyth step is kept */
+    struct progress last; /* this node's last report of the job; job 0: none */
+    uint64_t stride;      /* every so manyth step is kept */
     size_t points_count;
     struct facts_point points[FACTS_LOSSES_MAX];
     /* Of the dataset, as this node prepared it; ranges_count 0: not yet. */

@@ -14,6 +14,8 @@
 #include "daemon/run.h"
 #include "gpu/binding.h"
 
+#define LOG_MARK "log-begun"
+
 uint64_t daemon_wall_ms(void)
 {
     return (uint64_t)clock_wall_ms();
@@ -283,6 +285,23 @@ void daemon_soon(struct daemon *daemon)
 
 /* ---- up ---- */
 
+/* A voter that lost its log must not vote again under its old identity: it has forgotten votes and
+ * entries that it answered for. A mark beside the log says that there was one. */
+static int refuse_wiped(struct daemon *daemon, bool fresh, struct err *err)
+{
+    bool began = false;
+    if (daemon->fs->ops->exists(daemon->fs, LOG_MARK, &began, err) != 0) {
+        return err->code;
+    }
+    if (fresh && began) {
+        return err_set(err, ERR_STATE,
+                       "%s: the log of node %s is gone, and a node that forgot its votes must not "
+                       "vote; put the folder back, or give the node another name and an empty one",
+                       daemon->state_dir, daemon->name);
+    }
+    return began ? 0 : fs_replace(daemon->fs, LOG_MARK, "1\n", 2, err);
+}
+
 static int open_control(struct daemon *daemon, struct err *err)
 {
     struct control_settings settings;
@@ -309,6 +328,9 @@ static int open_control(struct daemon *daemon, struct err *err)
         return err_prefix(err, "%s: ", daemon->state_dir);
     }
     daemon->control = control_uv_control(daemon->control_uv);
+    if (refuse_wiped(daemon, fresh, err) != 0) {
+        return err->code;
+    }
     log_info("control.open", "node=%s term=%llu fresh=%s", daemon->name,
              (unsigned long long)control_term(daemon->control), fresh ? "yes" : "no");
     return 0;

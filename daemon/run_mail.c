@@ -83,6 +83,9 @@ static void on_progress_mail(struct run *run, struct run_progress *said)
             progress->received_bytes = stats.wire_in;
         }
     }
+    if (run->state != RUN_CLOSING) {
+        history->last = *progress;
+    }
     history_add(history, said->steps_done, said->rows_done, said->phases);
     atomic_store(&said->taken, true);
 }

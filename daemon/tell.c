@@ -1,5 +1,6 @@
 /* Fills facts.h out of what the daemon knows. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,13 +212,18 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     const struct history *history = history_find(daemon, job->id);
     const struct progress *progress = job_progress(daemon, job);
     const struct state_epoch *newest = state_newest_epoch(job);
+    if (progress == NULL && history != NULL && history->last.job == job->id &&
+        history->last.generation == job->generation) {
+        progress = &history->last; /* The run is over here: what it said last. */
+    }
+    ret->first_loss = (double)NAN;
     if (newest != NULL) {
         ret->step = newest->step;
         ret->loss = command_double_of(newest->loss_bits);
         ret->has_loss = true;
     }
     if (history != NULL) {
-        ret->first_loss = history->first_loss;
+        ret->first_loss = history->has_first ? history->first_loss : (double)NAN;
         if (history->ranges_count > 0) {
             ret->test_rows = history->test_rows;
             ret->nonzeros = history->sparse ? history->nonzeros : 0;
@@ -238,7 +244,7 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
         ret->compute_ns = progress->compute_ns;
         ret->exchange_ns = progress->exchange_ns;
         ret->publication_ns = progress->publication_ns;
-        if (ret->first_loss == 0.0) { /* Seen from the first step of this generation on. */
+        if (isnan(ret->first_loss)) { /* Seen from the first step of this generation on. */
             ret->first_loss = progress->first_loss;
         }
         if (ret->rows_per_second == 0.0 && progress->elapsed_ns > 0) {
