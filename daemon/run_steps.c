@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -14,6 +15,9 @@ void compute_progress(struct compute *c, bool must)
     uint64_t now = clock_now_ns();
     if (!must && now - c->told_ns < 50000000U) {
         return;
+    }
+    while (must && !atomic_load(&said->taken) && !atomic_load(&c->run->cancel)) {
+        (void)usleep(500); /* The last word: the loop is about to read the one before. */
     }
     if (!atomic_load(&said->taken)) {
         return; /* The loop has not read the last one: this goes with the next. */

@@ -240,6 +240,8 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
         ret->step = progress->step;
         ret->loss = progress->loss;
         ret->has_loss = true;
+    }
+    if (progress != NULL && progress->has_loss) {
         ret->elapsed_ns = progress->elapsed_ns;
         ret->compute_ns = progress->compute_ns;
         ret->exchange_ns = progress->exchange_ns;
