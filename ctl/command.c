@@ -237,7 +237,8 @@ const struct ctl_command commands[] = {
      1,
      4096,
      "read files into a native folder",
-     "The format is said, never guessed; gzip and zstd are seen by themselves.",
+     "The format is said, never guessed; gzip and zstd are seen by themselves.\n"
+     "In --drop A,B and --missing-values A,B a text's own comma is written \\,",
      "coppeliusctl data import a.csv --format csv --header yes --target y --output a",
      run_data_import,
      {DATA_FLAGS, FLAG_OUTPUT, FLAG_END}},

@@ -37,20 +37,28 @@ static void put_quoted(const char *text, size_t size, struct buf *out)
     buf_print(out, "\"");
 }
 
-/* "A,B" as ["A", "B"]. */
+/* "A,B" as ["A", "B"]; "\," is a comma in a text. */
 static void put_list(const char *text, struct buf *out)
 {
+    struct buf item = BUF_NONE;
     buf_print(out, "[");
     for (const char *at = text;; at++) {
-        size_t size = strcspn(at, ",");
-        put_quoted(at, size, out);
-        at += size;
-        if (*at == '\0') {
-            break;
+        if (at[0] == '\\' && at[1] == ',') {
+            at++;
+            buf_print(&item, ",");
+        } else if (*at != ',' && *at != '\0') {
+            buf_print(&item, "%c", *at);
+        } else {
+            put_quoted(item.size > 0 ? (const char *)item.bytes : "", item.size, out);
+            buf_clear(&item);
+            if (*at == '\0') {
+                break;
+            }
+            buf_print(out, ", ");
         }
-        buf_print(out, ", ");
     }
     buf_print(out, "]");
+    buf_done(&item);
 }
 
 int dataflags_read(const struct args *args, const char *format, struct job_data *ret_data,

@@ -76,10 +76,7 @@ static int import_rows(struct predict *p, const struct job_data *data, struct er
     if (code == 0) {
         code = data_import(&settings, folder, NULL, NULL, faults, err);
     }
-    if (code == ERR_DATA && faults->count > 1) {
-        (void)err_set(err, ERR_DATA, "%s (and %zu more places)", faults->list[0].text,
-                      faults->count - 1);
-    }
+    run_data_more(faults, "", code, err);
     free(faults);
     return code != 0 ? code : dataset_open(folder, &p->dataset, err);
 }

@@ -172,6 +172,9 @@ void run_data_view(const struct run *run, struct dataset_view *ret_view);
 int run_data_settings(const struct job_data *data, struct data_settings *ret_settings,
                       struct err *err);
 
+/* Appends "(and N more places…)" to an import's refusal; the sentence itself is the data room's. */
+void run_data_more(const struct data_faults *faults, const char *where, int code, struct err *err);
+
 /* run.c: states, begin and end */
 void run_set_state(struct run *run, enum run_state next);
 const struct state_job *run_job(const struct run *run);

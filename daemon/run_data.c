@@ -74,6 +74,21 @@ static bool on_progress(void *context, const char *phase, uint64_t done_bytes, u
     return !atomic_load(&run->cancel);
 }
 
+void run_data_more(const struct data_faults *faults, const char *where, int code, struct err *err)
+{
+    if (code != ERR_DATA || faults->count < 2) {
+        return;
+    }
+    char more[96];
+    bool full = faults->count == DATA_FAULTS_MAX;
+    int size = snprintf(more, sizeof(more), " (and %zu more place%s%s%s)", faults->count - 1,
+                        faults->count == 2 ? "" : "s", full ? ", perhaps others" : "", where);
+    size_t used = strlen(err->text);
+    size_t most = sizeof(err->text) - 1 - (size_t)size; /* A long sentence gives way at its end. */
+    used = used < most ? used : most;
+    memcpy(err->text + used, more, (size_t)size + 1);
+}
+
 /* Another daemon of this machine or an earlier run may have imported it meanwhile: then its folder
  * is there, whole, and serves. */
 static int import_into(struct run *run, const struct data_settings *settings, const char *folder,
@@ -92,11 +107,7 @@ static int import_into(struct run *run, const struct data_settings *settings, co
     for (size_t i = 0; code == ERR_DATA && i < faults->count; i++) {
         log_error("data.fault", "run=%s fault=\"%s\"", run->name, faults->list[i].text);
     }
-    if (code == ERR_DATA && faults->count > 1) {
-        (void)snprintf(err->text, sizeof(err->text),
-                       "%s (and %zu more places; 'coppeliusctl logs' has them)",
-                       faults->list[0].text, faults->count - 1);
-    }
+    run_data_more(faults, "; 'coppeliusctl logs' has them", code, err);
     free(faults);
     if (code == ERR_USAGE && stat(folder, &status) == 0) {
         return 0;
