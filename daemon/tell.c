@@ -249,7 +249,7 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
         if (isnan(ret->first_loss)) { /* Seen from the first step of this generation on. */
             ret->first_loss = progress->first_loss;
         }
-        if (ret->rows_per_second == 0.0 && progress->elapsed_ns > 0) {
+        if ((ret->rows_per_second == 0.0 || !state_job_active(job)) && progress->elapsed_ns > 0) {
             ret->rows_per_second = (double)progress->rows * 1e9 / (double)progress->elapsed_ns;
         }
     }
