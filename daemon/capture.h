@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/shard.h"
+#include "checkpoint/checkpoint.h"
 
 struct capture {
     unsigned holders;

@@ -12,7 +12,7 @@
 #include "base/rand.h"
 #include "daemon/core.h"
 #include "daemon/run.h"
-#include "gpu/binding.h"
+#include "gpu/gpu.h"
 
 #define LOG_MARK "log-begun"
 

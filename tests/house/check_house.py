@@ -1,0 +1,114 @@
+"""What the compiler does not see of the house's rules. One rule a run:
+
+    check_house.py includes   a room includes its own headers and the doors of rooms that it stands on, no more
+    check_house.py sizes      a source file has one noun: at most 600 lines, unless it is listed here with a reason
+    check_house.py words      nothing left undone, no place of one person's machine, no stranger's address
+
+Each breach is a line file:line: sentence; the exit status is 1 where there is one.
+"""
+import os
+import re
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+SOURCES = (".c", ".h", ".cu")
+TEXTS = SOURCES + (".py", ".sh", ".md", ".txt", ".cmake", ".proto", ".yaml", ".yml", ".json", ".service")
+OUTSIDE = {"build", ".git", "corpus"}
+
+STANDS_ON = {  # what the README's table and each room's CMakeLists.txt say
+    "base": "", "proto": "base", "numerics": "base", "data": "base numerics", "gpu": "base numerics",
+    "learn": "base numerics data gpu", "peer": "base proto numerics", "control": "base proto",
+    "checkpoint": "base proto control", "ctl": "base proto data checkpoint",
+    "daemon": "base proto numerics data gpu learn peer control checkpoint"}
+SHELVES = {"base", "proto", "numerics"}  # any header
+DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint/checkpoint.h",
+         # control has two sides, the log and what is agreed in it, and a real environment beside the simulated one
+         "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h"}
+
+LINES_MAX = 600
+LONGER = {}  # file: reason
+
+
+def files(endings):
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(f for f in folders if f not in OUTSIDE and not f.startswith("build"))
+        for name in sorted(names):
+            if name.endswith(endings):
+                yield os.path.relpath(os.path.join(folder, name), ROOT)
+
+
+def lines(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as f:
+        return f.read().splitlines()
+
+
+def includes():
+    for path in files(SOURCES):
+        room = path.split(os.sep)[0]
+        if room not in STANDS_ON:
+            continue  # tests may look into any room
+        for number, line in enumerate(lines(path), 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if not match:
+                continue
+            header = match.group(1)
+            other = header.split("/")[0]
+            if "/" not in header:
+                yield path, number, f"'{header}': spell includes from the root"
+            elif other == room:
+                continue
+            elif other not in STANDS_ON[room].split():
+                yield path, number, f"'{header}': {room} does not stand on {other}"
+            elif other not in SHELVES and header not in DOORS:
+                yield path, number, f"'{header}' is private to {other}; include its door"
+
+
+def sizes():
+    for path in files(SOURCES + (".py",)):
+        count = len(lines(path))
+        if count > LINES_MAX and path not in LONGER:
+            yield path, count, f"{count} lines; the most is {LINES_MAX}: split it by noun"
+    for path in LONGER:
+        if not os.path.exists(os.path.join(ROOT, path)) or len(lines(path)) <= LINES_MAX:
+            yield path, 1, "is listed as long, and is not"
+
+
+def words():
+    undone = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b|@[A-Z]{3,}@")
+    place = re.compile(r"(?<![\w.])/(work|root|Users)/\w|(?<![\w.])/home/(?!u/)\w")
+    address = re.compile(r"\b(?:[a-z]+://)?(\d{1,3}(?:\.\d{1,3}){3})\b")
+    host = re.compile(r"https?://([^/\s)>\"'$:]+)")
+    hosts = {"127.0.0.1", "github.com", "www.apache.org", "www.w3.org", "archive.ics.uci.edu", "creativecommons.org",
+             "www.openml.org", "cran.r-project.org", "www.csie.ntu.edu.tw"}
+    # loopback, any, broadcast, the documentation's and private ranges, version numbers
+    ours = re.compile(r"^(127|0|255|10|192\.168|172\.(1[6-9]|2\d|3[01])|192\.0\.2|198\.51\.100|203\.0\.113)\.")
+    for path in files(TEXTS):
+        if os.path.basename(path) == "LICENSE":
+            continue
+        for number, line in enumerate(lines(path), 1):
+            if len(line) > 2000:
+                continue  # data
+            for pattern, what in ((undone, "left undone"), (place, "a place of one machine")):
+                match = pattern.search(line)
+                if match:
+                    yield path, number, f"'{match.group(0)}': {what}"
+            for match in host.finditer(line):
+                if match.group(1) not in hosts:
+                    yield path, number, f"'{match.group(1)}': a host that is not listed in tests/house/check_house.py"
+            for match in address.finditer(line):
+                if not ours.match(match.group(1) + ".") and all(int(n) < 256 for n in match.group(1).split(".")):
+                    yield path, number, f"'{match.group(1)}': an address of somebody"
+
+
+def main():
+    rules = {"includes": includes, "sizes": sizes, "words": words}
+    if len(sys.argv) != 2 or sys.argv[1] not in rules:
+        sys.exit(f"usage: check_house.py {'|'.join(rules)}")
+    breaches = list(rules[sys.argv[1]]())
+    for path, number, sentence in breaches:
+        print(f"{path}:{number}: {sentence}")
+    print(f"{len(breaches)} breaches of '{sys.argv[1]}'")
+    sys.exit(1 if breaches else 0)
+
+
+main()
