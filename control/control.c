@@ -349,6 +349,17 @@ static int propose_now(struct control *control, const uint8_t *command, size_t s
     return 0;
 }
 
+void control_reconnected(struct control *control, uint32_t node)
+{
+    if (control->failed) {
+        return;
+    }
+    enter(control);
+    struct raft_input input = {.kind = RAFT_RECONNECTED, .from = node};
+    step(control, &input);
+    leave(control);
+}
+
 int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err)
 {
     if (control->failed) {

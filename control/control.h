@@ -120,6 +120,10 @@ void control_tick(struct control *control);
 int control_receive(struct control *control, uint32_t from, const uint8_t *bytes, size_t size,
                     struct err *err);
 
+/* A new connection to that voter: it may be another process, and what the one before acknowledged
+ * may be gone (damage to the last batch of its log cannot be told from a torn tail). */
+void control_reconnected(struct control *control, uint32_t node);
+
 /* Puts a command (1..CONTROL_COMMAND_SIZE bytes) on its way: into the log on the leader, in a
  * message to the leader elsewhere. 0 means "sent", not "will be applied": the proposer repeats it
  * until it sees its effect in the state machine, whose commands are idempotent. ERR_UNHEALTHY: no

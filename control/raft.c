@@ -252,6 +252,9 @@ void raft_step(struct raft *raft, const struct raft_input *input, struct raft_ou
     case RAFT_PROPOSE:
         on_propose(raft, input->bytes, input->size);
         break;
+    case RAFT_RECONNECTED:
+        replication_reconnected(raft, input->from);
+        break;
     case RAFT_SNAPSHOT_TAKEN:
         snapshot_taken(raft, input->index, input->snapshot);
         break;

@@ -55,6 +55,7 @@ enum raft_input_kind {
     RAFT_RECEIVE,        /* message */
     RAFT_PERSISTED,      /* write: it and all before are durable */
     RAFT_PROPOSE,        /* bytes, size; only on the leader, and where raft_may_propose() */
+    RAFT_RECONNECTED,    /* from: that voter may be a new process, whose log may be shorter */
     RAFT_SNAPSHOT_TAKEN, /* index (applied), bytes moved out of `snapshot`; raft_may_snapshot() */
 };
 
@@ -63,6 +64,7 @@ struct raft_input {
     uint64_t now_ms;
     const struct raft_message *message;
     uint64_t write;
+    uint32_t from;
     const uint8_t *bytes;
     size_t size;
     uint64_t index;

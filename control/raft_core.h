@@ -9,7 +9,8 @@
  *   PROBE -> STREAM      the follower has all before `next`          [on_append_answer]
  *   STREAM -> PROBE      it has not (lost, or restarted)             [on_append_answer]
  *   PROBE -> SNAPSHOT    what it lacks is no longer in the log       [replication_send]
- *   SNAPSHOT -> STREAM   the snapshot is installed                   [on_append_answer] */
+ *   SNAPSHOT -> STREAM   the snapshot is installed                   [on_append_answer]
+ *   any -> PROBE         it may be a new process                     [replication_reconnected] */
 enum peer_mode {
     PEER_PROBE,  /* one append outstanding; `next` is a guess */
     PEER_STREAM, /* pipelined; `next` runs ahead of the answers */
@@ -109,6 +110,7 @@ void replication_append_own(struct raft *raft, const struct message_entry *entry
 void replication_send(struct raft *raft, struct raft_peer *peer, bool heartbeat);
 void replication_send_all(struct raft *raft);
 void replication_advance(struct raft *raft); /* the leader's commit index */
+void replication_reconnected(struct raft *raft, uint32_t id);
 /* A message of this or a higher term's leader: follow it. False: it is none to obey. */
 bool replication_obey(struct raft *raft, const struct raft_message *message);
 void replication_answer(struct raft *raft); /* to the leader: how far we are */

@@ -113,6 +113,19 @@ void replication_send_all(struct raft *raft)
     }
 }
 
+/* What it said is durable there need not be any more: recovery takes damage to a log's very last
+ * batch for a torn tail. All of it is asked anew; what is committed stays so. */
+void replication_reconnected(struct raft *raft, uint32_t id)
+{
+    struct raft_peer *peer = raft_peer_of(raft, id);
+    if (raft->role != RAFT_LEADER || peer == NULL) {
+        return;
+    }
+    *peer = (struct raft_peer){
+        .id = id, .next = raft_log_last(&raft->log) + 1, .heard_ms = peer->heard_ms};
+    replication_send(raft, peer, true);
+}
+
 /* The largest index that a majority has on disk; ours counts like any other: when it is there. */
 static uint64_t majority_index(const struct raft *raft)
 {

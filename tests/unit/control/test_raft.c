@@ -361,6 +361,33 @@ START_TEST(a_follower_below_the_base_is_sent_the_snapshot_in_chunks)
 }
 END_TEST
 
+START_TEST(a_follower_that_comes_back_with_less_than_it_acknowledged_is_brought_up_to_date)
+{
+    begin(3, 5, (const uint64_t[]){5, 5, 5}, 3);
+    lead();
+    persist();
+    receive(2,
+            (struct raft_message){
+                .kind = MESSAGE_APPEND_ANSWER, .term = 6, .ok = true, .index = 4, .verified = 4});
+    ck_assert_uint_eq(raft_commit(raft), 4);
+    /* Its last batch was damaged: it knows two entries now. */
+    struct raft_input back = {.kind = RAFT_RECONNECTED, .from = 2};
+    step(&back);
+    ck_assert_uint_eq(raft_commit(raft), 4);
+    ck_assert_int_eq(letter(0).kind, MESSAGE_APPEND);
+    ck_assert_uint_eq(letter(0).index, 4);
+    receive(2, (struct raft_message){.kind = MESSAGE_APPEND_ANSWER,
+                                     .term = 6,
+                                     .hint_index = 2,
+                                     .hint_term = 5,
+                                     .rejected = 4});
+    ck_assert_int_eq(letter(0).kind, MESSAGE_APPEND);
+    ck_assert_uint_eq(letter(0).index, 2);
+    ck_assert_uint_eq(letter(0).entries_count, 2);
+    end();
+}
+END_TEST
+
 START_TEST(one_voter_leads_at_once_when_its_vote_is_durable)
 {
     begin(1, 0, NULL, 0);
@@ -391,6 +418,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_follower_replaces_a_conflicting_tail_and_answers_for_what_is_durable);
     tcase_add_test(tcase, a_deposed_leader_is_told_the_term);
     tcase_add_test(tcase, a_follower_below_the_base_is_sent_the_snapshot_in_chunks);
+    tcase_add_test(tcase,
+                   a_follower_that_comes_back_with_less_than_it_acknowledged_is_brought_up_to_date);
     tcase_add_test(tcase, one_voter_leads_at_once_when_its_vote_is_durable);
     suite_add_tcase(suite, tcase);
     return suite;
