@@ -58,6 +58,10 @@ struct member {
     uint64_t incarnation;
     char reason[FACTS_TEXT_SIZE]; /* why its link is down; "" while it is up */
     struct progress progress;
+    /* Of its log, as it said since it connected (newcomer.c). */
+    bool log_empty;
+    bool caught_up;
+    uint64_t knows_self; /* the incarnation of this node that its state has; 0: none */
 };
 
 struct run;
@@ -94,6 +98,8 @@ struct daemon {
     bool was_leading;
     uint32_t leader_seen;
     bool log_failed;
+    bool newcomer; /* its log is empty: it takes no part in Raft before newcomer.c lets it */
+    uint64_t newcomer_ms;
 
     uint32_t members_count;
     struct member members[STATE_NODES_MAX]; /* in order of id; one is self */
@@ -156,6 +162,10 @@ void members_heartbeat(struct daemon *daemon, bool now);
 void members_view(struct daemon *daemon, struct coordinator_view *ret_view);
 enum facts_node_state members_state(const struct daemon *daemon, const struct member *member);
 
+/* newcomer.c */
+void newcomer_init(struct daemon *daemon);
+void newcomer_turn(struct daemon *daemon);
+
 /* run.c */
 void run_turn(struct daemon *daemon);
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
@@ -171,6 +181,8 @@ void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, u
                      double *parameter, double *accumulator, size_t count);
 /* The newest epoch whose CURRENT is durable here; 0: none. */
 uint64_t publish_current(const struct daemon *daemon, uint64_t job);
+/* An epoch that is committed, and whose files here are missing or damaged; 0: none. */
+uint64_t publish_lost(const struct daemon *daemon, uint64_t job);
 bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step);
 bool publish_busy(const struct daemon *daemon); /* something still to be written */
 void publish_report(const struct daemon *daemon, struct coordinator_report *ret_report);

@@ -85,7 +85,7 @@ static void on_control_send(void *context, uint32_t to, const uint8_t *bytes, si
 {
     struct daemon *daemon = context;
     struct err err = {0};
-    if (daemon->mesh != NULL) {
+    if (daemon->mesh != NULL && !daemon->newcomer) {
         (void)mesh_send(daemon->mesh, to, FRAME_RAFT, bytes, size, &err); /* Raft says it again. */
     }
 }
@@ -107,7 +107,11 @@ static void on_control_failed(void *context, const struct err *err)
 
 static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
 {
-    members_on_up(context, node_id, incarnation);
+    struct daemon *daemon = context;
+    if (daemon->control != NULL && !daemon->log_failed) {
+        control_reconnected(daemon->control, node_id);
+    }
+    members_on_up(daemon, node_id, incarnation);
 }
 
 static void on_down(void *context, uint32_t node_id, const char *reason)
@@ -122,7 +126,7 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
     struct err err = {0};
     switch (kind) {
     case FRAME_RAFT:
-        if (daemon->control == NULL || daemon->log_failed) {
+        if (daemon->control == NULL || daemon->log_failed || daemon->newcomer) {
             return;
         }
         if (control_receive(daemon->control, node_id, bytes, size, &err) != 0) {
@@ -253,6 +257,9 @@ static void daemon_turn(struct daemon *daemon)
     if (!daemon->opened) {
         return;
     }
+    if (daemon->newcomer) {
+        newcomer_turn(daemon);
+    }
     if (!daemon->log_failed) {
         own_entry_turn(daemon);
         run_turn(daemon);
@@ -331,6 +338,7 @@ static int open_control(struct daemon *daemon, struct err *err)
     if (refuse_wiped(daemon, fresh, err) != 0) {
         return err->code;
     }
+    newcomer_init(daemon);
     log_info("control.open", "node=%s term=%llu fresh=%s", daemon->name,
              (unsigned long long)control_term(daemon->control), fresh ? "yes" : "no");
     return 0;

@@ -61,6 +61,9 @@ void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
     member->heard_ms = clock_now_ms();
     member->reason[0] = '\0';
     memset(&member->progress, 0, sizeof(member->progress));
+    member->log_empty = false;
+    member->caught_up = false;
+    member->knows_self = 0;
     daemon_event(daemon, "node %s is connected", member->name);
     members_heartbeat(daemon, true);
     daemon_soon(daemon);
@@ -123,7 +126,10 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
     take_text(progress->backend, sizeof(progress->backend), said->backend);
     progress->captured = (struct coordinator_report){said->captured_job, said->captured_generation,
                                                      said->captured_step, said->captured_ends};
-    if (memcmp(&before, &progress->captured, sizeof(before)) != 0) {
+    member->log_empty = said->log_empty;
+    member->caught_up = said->caught_up;
+    member->knows_self = said->n_known >= daemon->node_id ? said->known[daemon->node_id - 1] : 0;
+    if (memcmp(&before, &progress->captured, sizeof(before)) != 0 || daemon->newcomer) {
         daemon_soon(daemon);
     }
     message_free(message);
@@ -146,7 +152,8 @@ void members_heartbeat(struct daemon *daemon, bool now)
     uint64_t now_ms = clock_now_ms();
     struct member *self = members_self(daemon);
     self->heard_ms = now_ms;
-    if (daemon->mesh == NULL || (!now && now_ms - daemon->heartbeat_ms < DAEMON_HEARTBEAT_MS)) {
+    if (daemon->mesh == NULL || daemon->control == NULL ||
+        (!now && now_ms - daemon->heartbeat_ms < DAEMON_HEARTBEAT_MS)) {
         return;
     }
     daemon->heartbeat_ms = now_ms;
@@ -179,6 +186,17 @@ void members_heartbeat(struct daemon *daemon, bool now)
     said.version = progress->version;
     said.threads = progress->threads;
     said.backend = progress->backend;
+    struct control_stats log;
+    uint64_t known[STATE_NODES_MAX];
+    control_stats(daemon->control, &log);
+    said.log_empty = log.last_index == 0;
+    said.caught_up = control_caught_up(daemon->control);
+    said.n_known = daemon->members_count;
+    said.known = known;
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct state_node *node = state_node(&daemon->state, daemon->members[i].id);
+        known[i] = node != NULL ? node->incarnation : 0;
+    }
     size_t size = peer__progress__get_packed_size(&said);
     uint8_t *bytes = malloc(size > 0 ? size : 1);
     ASSERT(bytes != NULL);

@@ -167,6 +167,12 @@ uint64_t publish_current(const struct daemon *daemon, uint64_t job)
     return p != NULL && p->agent.scanned ? p->agent.view.current : 0;
 }
 
+uint64_t publish_lost(const struct daemon *daemon, uint64_t job)
+{
+    const struct publication *p = publication_find(daemon, job);
+    return p != NULL ? p->agent.lost_epoch : 0;
+}
+
 bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step)
 {
     const struct publication *p = publication_find(daemon, job);
@@ -262,9 +268,10 @@ static void action_done(uv_work_t *work, int status)
     }
     if (agent_done(&p->agent, &p->action, &p->result) != 0) {
         p->retry_ms = clock_now_ms() + RETRY_MS;
-        log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"tried again\"",
+        bool lost = p->agent.lost_epoch != 0 && p->agent.lost_epoch == p->action.epoch;
+        log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"%s\"",
                   (unsigned long long)p->job, (unsigned long long)p->action.epoch,
-                  p->result.err.text);
+                  p->result.err.text, lost ? "it stays unpublished here" : "tried again");
     } else if (p->action.kind == AGENT_PUBLISH) {
         log_notice("publish.done", "job=%llu epoch=%llu step=%llu folder=\"%s\"",
                    (unsigned long long)p->job, (unsigned long long)p->action.epoch,
