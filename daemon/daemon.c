@@ -14,7 +14,8 @@
 #include "daemon/run.h"
 #include "gpu/gpu.h"
 
-#define LOG_MARK "log-begun"
+#define LOG_FOLDER "log"
+#define LOG_MARK   "log-begun"
 
 uint64_t daemon_wall_ms(void)
 {
@@ -292,19 +293,43 @@ void daemon_soon(struct daemon *daemon)
 
 /* ---- up ---- */
 
+static void on_log_name(void *context, const char *name, bool is_folder)
+{
+    bool *there = context;
+    *there = *there || (!is_folder && strncmp(name, "segment-", 8) == 0);
+}
+
 /* A voter that lost its log must not vote again under its old identity: it has forgotten votes and
- * entries that it answered for. A mark beside the log says that there was one. */
-static int refuse_wiped(struct daemon *daemon, bool fresh, struct err *err)
+ * entries that it answered for. A mark beside the log says that there was one. Before the log is
+ * opened: that makes a new one, and the next start would find it. */
+static int refuse_wiped(struct daemon *daemon, struct err *err)
+{
+    bool began = false;
+    bool there = false;
+    if (daemon->fs->ops->exists(daemon->fs, LOG_MARK, &began, err) != 0 ||
+        daemon->fs->ops->exists(daemon->fs, LOG_FOLDER, &there, err) != 0) {
+        return err->code;
+    }
+    if (there) {
+        there = false;
+        if (daemon->fs->ops->list(daemon->fs, LOG_FOLDER, on_log_name, &there, err) != 0) {
+            return err->code;
+        }
+    }
+    if (began && !there) {
+        return err_set(err, ERR_DAMAGED,
+                       "%s: the log of node %s is gone, and a node that forgot its votes must not "
+                       "vote; put the folder back from a copy",
+                       daemon->state_dir, daemon->name);
+    }
+    return 0;
+}
+
+static int mark_log(struct daemon *daemon, struct err *err)
 {
     bool began = false;
     if (daemon->fs->ops->exists(daemon->fs, LOG_MARK, &began, err) != 0) {
         return err->code;
-    }
-    if (fresh && began) {
-        return err_set(err, ERR_STATE,
-                       "%s: the log of node %s is gone, and a node that forgot its votes must not "
-                       "vote; put the folder back, or give the node another name and an empty one",
-                       daemon->state_dir, daemon->name);
     }
     return began ? 0 : fs_replace(daemon->fs, LOG_MARK, "1\n", 2, err);
 }
@@ -314,7 +339,7 @@ static int open_control(struct daemon *daemon, struct err *err)
     struct control_settings settings;
     control_settings_default(&settings);
     settings.self = daemon->node_id;
-    settings.folder = "log";
+    settings.folder = LOG_FOLDER;
     for (uint32_t i = 0; i < daemon->members_count; i++) {
         if (daemon->members[i].role == DAEMON_SPARE) {
             continue;
@@ -330,12 +355,15 @@ static int open_control(struct daemon *daemon, struct err *err)
     struct control_uv_callbacks callbacks = {daemon, on_control_send, on_control_applied,
                                              on_control_failed};
     bool fresh = false;
+    if (refuse_wiped(daemon, err) != 0) {
+        return err->code;
+    }
     if (control_uv_open(daemon->loop, &settings, &fsm, &callbacks, daemon->fs, &daemon->control_uv,
                         &fresh, err) != 0) {
         return err_prefix(err, "%s: ", daemon->state_dir);
     }
     daemon->control = control_uv_control(daemon->control_uv);
-    if (refuse_wiped(daemon, fresh, err) != 0) {
+    if (mark_log(daemon, err) != 0) {
         return err->code;
     }
     newcomer_init(daemon);

@@ -128,7 +128,6 @@ static int claim(const char *path, struct fs *fs, const char *cluster, const cha
         status = fs_read_all(fs, "node.json", NODE_JSON_MAX, &text, err);
         status = status != 0 ? err_prefix(err, "state_dir '%s': ", path)
                              : check(path, &text, cluster, name, &before, err);
-    }
     } else if (has_log) {
         status = err_set(
             err, ERR_STATE,

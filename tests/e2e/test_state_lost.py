@@ -59,7 +59,7 @@ def reason_of(cluster, job_id, node):
 with tempfile.TemporaryDirectory() as folder:
     long_job = write_job(folder, steps=2000000, every=400)
     for what, damage, status, sentence in (("an empty folder", wipe, 7, "knows this node"),
-                                           ("a folder without log", remove("log"), 1, "the log of node")):
+                                           ("a folder without log", remove("log"), 7, "the log of node")):
         for leads in (False, True):
             with Cluster(nodes=3) as cluster:
                 job_id = cluster.submit(long_job)
