@@ -1,6 +1,6 @@
 /* gpu: one compute session on a bound GPU or on the CPU, the same bits on both.
  *
- * The room: session (this door, and the life below), backend.h (the table of functions that a
+ * The room: session_* (this door, and the life below), backend.h (the table of functions that a
  * device implements), arena (named resident regions), images (what can be launched, by name),
  * binding (16 bytes), readback (the file at the end), cpu_* (the CPU backend), cuda_* (the CUDA
  * backend).
@@ -13,9 +13,9 @@
  *   NEW -session_admit-> ADMITTED -session_bind-> BOUND -session_load-> LOADED
  *       -session_certify-> CERTIFIED -session_seed-> READY
  *   READY -session_step_begin-> STEPPING -session_step_end-> READY
- *   READY -session_capture-> READY (captured)         submissions end "captured" for
- * session_read_back READY (captured) -session_read_back-> READ_BACK -session_release-> RELEASED any
- * but RELEASED -a failure-> FAILED -session_release-> ABANDONED
+ *   READY -session_capture-> READY (captured)      a submission ends "captured"
+ *   READY (captured) -session_read_back-> READ_BACK -session_release-> RELEASED
+ *   any but RELEASED -a failure-> FAILED -session_release-> ABANDONED
  *
  * Only a RELEASED session's results may be published: ask session_state().
  *
