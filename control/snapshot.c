@@ -278,7 +278,7 @@ static void get_job_text(struct reader *in, struct state_job *j)
     check(in, strlen(j->text) == j->text_size);
 }
 
-/* What state_apply.c's handlers rely on. */
+/* What the handlers of state_apply.c and state_publish.c rely on. */
 static bool job_sound(const struct state_job *j)
 {
     bool running = j->state == JOB_RUNNING || j->state == JOB_FINISHING || j->state == JOB_LOADING;

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "control/state.h"
-#include "control/state_edit.h"
+#include "control/state_entry.h"
 
 #define TO(job_state) (1U << (unsigned)(job_state))
 
@@ -26,16 +25,7 @@ static const unsigned legal[] = {
     [JOB_PAUSED] = TO(JOB_PLACED) | TO(JOB_FAILED) | TO(JOB_CANCELLED),
 };
 
-/* The entry under way: what every handler needs. */
-struct entry {
-    struct state *state;
-    uint64_t index;
-    uint64_t wall_ms;
-    struct err *why;
-};
-
-__attribute__((format(printf, 2, 3))) static enum state_outcome ignored(const struct entry *entry,
-                                                                        const char *format, ...)
+enum state_outcome state_ignored(const struct entry *entry, const char *format, ...)
 {
     if (entry->why != NULL) {
         va_list list;
@@ -48,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static enum state_outcome ignored(const st
 }
 
 /* The only writer of job->state. */
-static void set_state(const struct entry *entry, struct state_job *job, enum state_job_state next)
+void state_move(const struct entry *entry, struct state_job *job, enum state_job_state next)
 {
     ASSERT(legal[job->state] & TO(next));
     job->state = next;
@@ -60,7 +50,7 @@ static void set_state(const struct entry *entry, struct state_job *job, enum sta
     }
 }
 
-static void set_reason(char *target, const char *text)
+void state_reason(char *target, const char *text)
 {
     size_t size = strnlen(text, COMMAND_REASON_SIZE - 1);
     memcpy(target, text, size);
@@ -68,7 +58,7 @@ static void set_reason(char *target, const char *text)
 }
 
 /* The generation is over; who asked for a stop meanwhile still holds the job. */
-static void end_generation(const struct entry *entry, struct state_job *job, const char *reason)
+void state_end_generation(const struct entry *entry, struct state_job *job, const char *reason)
 {
     job->hold = HOLD_NONE;
     if (job->stopping) {
@@ -77,15 +67,15 @@ static void end_generation(const struct entry *entry, struct state_job *job, con
         job->hold_incarnation = job->stop_incarnation;
         job->stopping = false;
     }
-    set_state(entry, job, JOB_PAUSED);
-    set_reason(job->reason, reason);
+    state_move(entry, job, JOB_PAUSED);
+    state_reason(job->reason, reason);
 }
 
-static void drop_open(struct state_job *job, const char *reason)
+void state_drop_open(struct state_job *job, const char *reason)
 {
     ASSERT(job->open != NULL);
     job->aborted_epoch = job->open->epoch;
-    set_reason(job->aborted_reason, reason);
+    state_reason(job->aborted_reason, reason);
     job->aborted_in_turn++;
     state_epoch_free(job->open);
     job->open = NULL;
@@ -101,12 +91,12 @@ static void restarted(const struct entry *entry, struct state_job *job, uint32_t
     if (job->open != NULL) {
         const struct state_shard *shard = state_shard(job->open, node);
         if (shard != NULL && !shard->prepared) {
-            drop_open(job, reason);
+            state_drop_open(job, reason);
         }
     }
     if (state_job_active(job) && state_rank(job, node) >= 0) {
         job->attempts++;
-        end_generation(entry, job, reason);
+        state_end_generation(entry, job, reason);
     }
 }
 
@@ -115,8 +105,8 @@ static enum state_outcome on_node(const struct entry *entry, const struct comman
     struct state *state = entry->state;
     struct state_node *node = state_node_edit(state, c->node);
     if (node != NULL && c->incarnation <= node->incarnation) {
-        return ignored(entry, "node %" PRIu32 ": incarnation %" PRIu64 " is not newer", c->node,
-                       c->incarnation);
+        return state_ignored(entry, "node %" PRIu32 ": incarnation %" PRIu64 " is not newer",
+                             c->node, c->incarnation);
     }
     bool is_new = node == NULL;
     if (is_new) {
@@ -144,7 +134,7 @@ static enum state_outcome on_node(const struct entry *entry, const struct comman
 /* ---- jobs ---- */
 
 /* Forgets ended jobs, oldest first, until there is room. */
-static bool make_room(struct state *state, uint64_t size, uint32_t jobs)
+bool state_make_room(struct state *state, uint64_t size, uint32_t jobs)
 {
     for (;;) {
         uint64_t total = size;
@@ -173,9 +163,9 @@ static enum state_outcome on_submit(const struct entry *entry, const struct comm
 {
     struct state *state = entry->state;
     if (state_job_by_uuid(state, c->uuid) != NULL) {
-        return ignored(entry, "job '%s' is known already", c->name);
+        return state_ignored(entry, "job '%s' is known already", c->name);
     }
-    if (!make_room(state, c->text_size + 4096U, 1)) {
+    if (!state_make_room(state, c->text_size + 4096U, 1)) {
         (void)err_set(entry->why, ERR_BUSY,
                       "%" PRIu32 " jobs wait already: cancel some, or submit '%s' later",
                       state->jobs_count, c->name);
@@ -209,21 +199,22 @@ static enum state_outcome on_place(const struct entry *entry, const struct comma
     struct state *state = entry->state;
     struct state_job *job = state_job_edit(state, c->job);
     if (job == NULL || c->generation != state->generation + 1) {
-        return ignored(entry, "job %" PRIu64 ": generation %" PRIu64 " is not the next", c->job,
-                       c->generation);
+        return state_ignored(entry, "job %" PRIu64 ": generation %" PRIu64 " is not the next",
+                             c->job, c->generation);
     }
     if (job->state != JOB_SUBMITTED && (job->state != JOB_PAUSED || job->hold != HOLD_NONE)) {
-        return ignored(entry, "job %" PRIu64 " is %s and cannot be placed", c->job,
-                       state_job_label(job->state));
+        return state_ignored(entry, "job %" PRIu64 " is %s and cannot be placed", c->job,
+                             state_job_label(job->state));
     }
     if (state_active_job(state) != NULL || job->open != NULL) {
-        return ignored(entry, "job %" PRIu64 ": another job or a publication is under way", c->job);
+        return state_ignored(entry, "job %" PRIu64 ": another job or a publication is under way",
+                             c->job);
     }
     for (uint32_t i = 0; i < c->nodes_count; i++) {
         const struct state_node *node = state_node(state, c->nodes[i]);
         if (node == NULL || node->incarnation != c->incarnations[i] || node->role == ROLE_ARBITER) {
-            return ignored(entry, "job %" PRIu64 ": node %" PRIu32 " is not what it was", c->job,
-                           c->nodes[i]);
+            return state_ignored(entry, "job %" PRIu64 ": node %" PRIu32 " is not what it was",
+                                 c->job, c->nodes[i]);
         }
     }
     const struct state_epoch *newest = state_newest_epoch(job);
@@ -237,18 +228,18 @@ static enum state_outcome on_place(const struct entry *entry, const struct comma
     job->ranges_count = 0;
     job->begun_step = 0;
     job->stopping = false;
-    set_state(entry, job, JOB_PLACED);
+    state_move(entry, job, JOB_PLACED);
     job->reason[0] = '\0';
     return STATE_CHANGED;
 }
 
 /* The job whose generation the entry names, or NULL with the outcome's sentence. */
-static struct state_job *of_generation(const struct entry *entry, uint64_t id, uint64_t generation)
+struct state_job *state_of_generation(const struct entry *entry, uint64_t id, uint64_t generation)
 {
     struct state_job *job = state_job_edit(entry->state, id);
     if (job == NULL || job->generation != generation) {
-        (void)ignored(entry, "job %" PRIu64 ": generation %" PRIu64 " is not its own", id,
-                      generation);
+        (void)state_ignored(entry, "job %" PRIu64 ": generation %" PRIu64 " is not its own", id,
+                            generation);
         return NULL;
     }
     return job;
@@ -256,13 +247,13 @@ static struct state_job *of_generation(const struct entry *entry, uint64_t id, u
 
 static enum state_outcome on_partition(const struct entry *entry, const struct command_partition *c)
 {
-    struct state_job *job = of_generation(entry, c->job, c->generation);
+    struct state_job *job = state_of_generation(entry, c->job, c->generation);
     if (job == NULL) {
         return STATE_IGNORED;
     }
     if (job->state != JOB_PLACED || c->ranges_count > job->participants_count) {
-        return ignored(entry, "job %" PRIu64 " is %s with %" PRIu32 " participants", c->job,
-                       state_job_label(job->state), job->participants_count);
+        return state_ignored(entry, "job %" PRIu64 " is %s with %" PRIu32 " participants", c->job,
+                             state_job_label(job->state), job->participants_count);
     }
     uint64_t coordinates = c->bounds[c->ranges_count];
     if (job->partitioned && (memcmp(job->dataset, c->dataset, sizeof(job->dataset)) != 0 ||
@@ -275,8 +266,8 @@ static enum state_outcome on_partition(const struct entry *entry, const struct c
                        " features, before %" PRIu64 " and %" PRIu64
                        ", or other contents; submit the job anew",
                        c->rows, c->features, job->rows, job->features);
-        set_state(entry, job, JOB_FAILED);
-        set_reason(job->reason, reason);
+        state_move(entry, job, JOB_FAILED);
+        state_reason(job->reason, reason);
         return STATE_CHANGED;
     }
     job->partitioned = true;
@@ -289,20 +280,20 @@ static enum state_outcome on_partition(const struct entry *entry, const struct c
     job->ranges_count = c->ranges_count;
     job->participants_count = c->ranges_count; /* Who has no range takes no part. */
     memcpy(job->bounds, c->bounds, sizeof(job->bounds[0]) * (c->ranges_count + 1));
-    set_state(entry, job, JOB_LOADING);
+    state_move(entry, job, JOB_LOADING);
     return STATE_CHANGED;
 }
 
 static enum state_outcome on_running(const struct entry *entry, const struct command_running *c)
 {
-    struct state_job *job = of_generation(entry, c->job, c->generation);
+    struct state_job *job = state_of_generation(entry, c->job, c->generation);
     if (job == NULL) {
         return STATE_IGNORED;
     }
     if (job->state != JOB_LOADING) {
-        return ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
+        return state_ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
     }
-    set_state(entry, job, JOB_RUNNING);
+    state_move(entry, job, JOB_RUNNING);
     if (job->started_ms == 0) {
         job->started_ms = entry->wall_ms;
     }
@@ -311,15 +302,15 @@ static enum state_outcome on_running(const struct entry *entry, const struct com
 
 static enum state_outcome on_interrupt(const struct entry *entry, const struct command_interrupt *c)
 {
-    struct state_job *job = of_generation(entry, c->job, c->generation);
+    struct state_job *job = state_of_generation(entry, c->job, c->generation);
     if (job == NULL) {
         return STATE_IGNORED;
     }
     if (!state_job_active(job)) {
-        return ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
+        return state_ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
     }
     job->attempts++;
-    end_generation(entry, job, c->reason);
+    state_end_generation(entry, job, c->reason);
     return STATE_CHANGED;
 }
 
@@ -327,10 +318,10 @@ static enum state_outcome drop_job(const struct entry *entry, struct state_job *
                                    const char *reason)
 {
     if (job->open != NULL) {
-        drop_open(job, "the job was cancelled");
+        state_drop_open(job, "the job was cancelled");
     }
-    set_state(entry, job, JOB_CANCELLED);
-    set_reason(job->reason, reason);
+    state_move(entry, job, JOB_CANCELLED);
+    state_reason(job->reason, reason);
     return STATE_CHANGED;
 }
 
@@ -338,42 +329,44 @@ static enum state_outcome on_stop(const struct entry *entry, const struct comman
 {
     struct state_job *job = state_job_edit(entry->state, c->job);
     if (job == NULL || state_job_ended(job)) {
-        return ignored(entry, "job %" PRIu64 " is not there or has ended", c->job);
+        return state_ignored(entry, "job %" PRIu64 " is not there or has ended", c->job);
     }
     if (c->how == STOP_DROP) {
         return drop_job(entry, job, c->reason);
     }
     if (c->turn != job->turn) {
-        return ignored(entry, "job %" PRIu64 ": stop of turn %" PRIu64 " is late", c->job, c->turn);
+        return state_ignored(entry, "job %" PRIu64 ": stop of turn %" PRIu64 " is late", c->job,
+                             c->turn);
     }
     bool active = state_job_active(job);
     int rank = c->node == 0 ? -1 : state_rank(job, c->node);
     if (c->node != 0 &&
         (!active || rank < 0 || job->participants[rank].incarnation != c->incarnation)) {
-        return ignored(entry, "job %" PRIu64 ": node %" PRIu32 " takes no part", c->job, c->node);
+        return state_ignored(entry, "job %" PRIu64 ": node %" PRIu32 " takes no part", c->job,
+                             c->node);
     }
     if (!active) { /* A person pauses what waits. */
         if (job->state == JOB_PAUSED && job->hold == HOLD_USER) {
-            return ignored(entry, "job %" PRIu64 " is paused already", c->job);
+            return state_ignored(entry, "job %" PRIu64 " is paused already", c->job);
         }
         job->turn++;
         job->hold = HOLD_USER;
         if (job->state != JOB_PAUSED) {
-            set_state(entry, job, JOB_PAUSED);
+            state_move(entry, job, JOB_PAUSED);
         }
-        set_reason(job->reason, c->reason);
+        state_reason(job->reason, c->reason);
         return STATE_CHANGED;
     }
     if (job->stopping && (c->node != 0 || job->stop_node == 0)) {
-        return ignored(entry, "job %" PRIu64 " is stopping already", c->job);
+        return state_ignored(entry, "job %" PRIu64 " is stopping already", c->job);
     }
     job->turn++;
     job->stopping = true;
     job->stop_node = c->node;
     job->stop_incarnation = c->incarnation;
-    set_reason(job->stop_reason, c->reason);
+    state_reason(job->stop_reason, c->reason);
     if (job->state == JOB_PLACED || job->state == JOB_LOADING) {
-        end_generation(entry, job, c->reason); /* No step was done: nothing to capture. */
+        state_end_generation(entry, job, c->reason); /* No step was done: nothing to capture. */
     }
     return STATE_CHANGED;
 }
@@ -382,8 +375,8 @@ static enum state_outcome on_resume(const struct entry *entry, const struct comm
 {
     struct state_job *job = state_job_edit(entry->state, c->job);
     if (job == NULL || state_job_ended(job) || c->turn != job->turn) {
-        return ignored(entry, "job %" PRIu64 ": resume of turn %" PRIu64 " is late", c->job,
-                       c->turn);
+        return state_ignored(entry, "job %" PRIu64 ": resume of turn %" PRIu64 " is late", c->job,
+                             c->turn);
     }
     if (job->stopping) {
         job->stopping = false; /* Where the run has stopped already, it is placed again. */
@@ -392,8 +385,8 @@ static enum state_outcome on_resume(const struct entry *entry, const struct comm
         job->attempts = 0;
         job->changed_ms = entry->wall_ms;
     } else {
-        return ignored(entry, "job %" PRIu64 " is %s and held by nobody", c->job,
-                       state_job_label(job->state));
+        return state_ignored(entry, "job %" PRIu64 " is %s and held by nobody", c->job,
+                             state_job_label(job->state));
     }
     job->turn++;
     return STATE_CHANGED;
@@ -401,7 +394,7 @@ static enum state_outcome on_resume(const struct entry *entry, const struct comm
 
 static enum state_outcome on_finish(const struct entry *entry, const struct command_finish *c)
 {
-    struct state_job *job = of_generation(entry, c->job, c->generation);
+    struct state_job *job = state_of_generation(entry, c->job, c->generation);
     if (job == NULL) {
         return STATE_IGNORED;
     }
@@ -411,13 +404,13 @@ static enum state_outcome on_finish(const struct entry *entry, const struct comm
                                  job->state == JOB_FINISHING
                            : state_job_active(job) || job->state == JOB_PAUSED;
     if (!there) {
-        return ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
+        return state_ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
     }
     if (succeeded && (newest == NULL || newest->step != job->steps || job->open != NULL)) {
-        return ignored(entry, "job %" PRIu64 ": its last step is not published", c->job);
+        return state_ignored(entry, "job %" PRIu64 ": its last step is not published", c->job);
     }
     if (job->open != NULL) {
-        drop_open(job, "the job failed");
+        state_drop_open(job, "the job failed");
     }
     job->result = (struct state_result){.step = c->step,
                                         .has_loss = c->has_loss,
@@ -429,175 +422,8 @@ static enum state_outcome on_finish(const struct entry *entry, const struct comm
         memcpy(job->result.parameter_sha256, newest->parameter_sha256, SHA256_SIZE);
         memcpy(job->result.accumulator_sha256, newest->accumulator_sha256, SHA256_SIZE);
     }
-    set_state(entry, job, succeeded ? JOB_SUCCEEDED : JOB_FAILED);
-    set_reason(job->reason, c->reason);
-    return STATE_CHANGED;
-}
-
-/* ---- publication ---- */
-
-static enum state_outcome on_begin(const struct entry *entry, const struct command_begin *c)
-{
-    struct state_job *job = of_generation(entry, c->job, c->generation);
-    if (job == NULL) {
-        return STATE_IGNORED;
-    }
-    const struct state_epoch *newest = state_newest_epoch(job);
-    if ((job->state != JOB_RUNNING && job->state != JOB_FINISHING) || job->open != NULL ||
-        c->epoch != job->epoch_next || job->epochs_count == STATE_EPOCHS_MAX) {
-        return ignored(entry, "job %" PRIu64 ": epoch %" PRIu64 " cannot begin now", c->job,
-                       c->epoch);
-    }
-    if (c->step > job->steps || c->step <= (newest == NULL ? 0 : newest->step) ||
-        (c->step <= job->begun_step && !c->ends)) {
-        return ignored(entry, "job %" PRIu64 ": step %" PRIu64 " is not one to publish", c->job,
-                       c->step);
-    }
-    if (!make_room(entry->state, 256U + 128U * job->participants_count, 0)) {
-        return ignored(entry, "job %" PRIu64 ": no room for one more epoch", c->job);
-    }
-    struct state_epoch *epoch = state_epoch_new(job->participants_count);
-    epoch->epoch = c->epoch;
-    epoch->step = c->step;
-    epoch->generation = c->generation;
-    epoch->ends = c->ends;
-    epoch->begun_ms = entry->wall_ms;
-    for (uint32_t i = 0; i < job->participants_count; i++) {
-        epoch->shards[i].node = job->participants[i].node;
-        epoch->shards[i].incarnation = job->participants[i].incarnation;
-        epoch->shards[i].first = job->bounds[i];
-        epoch->shards[i].end = job->bounds[i + 1];
-    }
-    job->open = epoch;
-    job->epoch_next++;
-    job->begun_step = c->step;
-    if (c->step == job->steps && job->state == JOB_RUNNING) {
-        set_state(entry, job, JOB_FINISHING);
-    }
-    return STATE_CHANGED;
-}
-
-/* The last vote is in: this entry is the decision to commit. */
-static void decide(const struct entry *entry, struct state_job *job)
-{
-    struct state_epoch *epoch = job->open;
-    ASSERT(job->epochs_count < STATE_EPOCHS_MAX);
-    epoch->decided_ms = entry->wall_ms;
-    epoch->decided_index = entry->index;
-    job->open = NULL;
-    job->epochs[job->epochs_count++] = epoch;
-    job->attempts = 0;
-    job->aborted_in_turn = 0;
-    if (state_job_active(job) && job->generation == epoch->generation && epoch->ends &&
-        epoch->step < job->steps) {
-        char reason[COMMAND_REASON_SIZE];
-        set_reason(reason, job->stopping ? job->stop_reason : "stopped at a checkpoint");
-        end_generation(entry, job, reason);
-    }
-}
-
-static bool holders_good(const struct command_prepared *c)
-{
-    uint64_t seen = 0;
-    for (uint32_t i = 0; i < c->holders_count; i++) {
-        uint64_t bit = UINT64_C(1) << (c->holders[i] - 1);
-        if ((seen & bit) != 0) {
-            return false;
-        }
-        seen |= bit;
-    }
-    return (seen & (UINT64_C(1) << (c->node - 1))) != 0;
-}
-
-static enum state_outcome on_prepared(const struct entry *entry, const struct command_prepared *c)
-{
-    struct state_job *job = state_job_edit(entry->state, c->job);
-    struct state_epoch *epoch = job == NULL ? NULL : job->open;
-    if (epoch == NULL || epoch->epoch != c->epoch || epoch->generation != c->generation ||
-        epoch->step != c->step) {
-        return ignored(entry, "job %" PRIu64 ": a vote for epoch %" PRIu64 ", which is not open",
-                       c->job, c->epoch);
-    }
-    struct state_shard *shard = NULL;
-    for (uint32_t i = 0; i < epoch->shards_count; i++) {
-        if (epoch->shards[i].node == c->node) {
-            shard = &epoch->shards[i];
-        }
-    }
-    if (shard == NULL || shard->incarnation != c->incarnation || shard->prepared) {
-        return ignored(entry,
-                       "job %" PRIu64 ": epoch %" PRIu64 " awaits no vote of node %" PRIu32
-                       " in incarnation %" PRIu64,
-                       c->job, c->epoch, c->node, c->incarnation);
-    }
-    bool first = shard == &epoch->shards[0];
-    if (!holders_good(c) || (first && !c->has_vectors)) {
-        return ignored(entry, "job %" PRIu64 ": the vote of node %" PRIu32 " lacks what it owes",
-                       c->job, c->node);
-    }
-    shard->prepared = true;
-    shard->size = c->size;
-    memcpy(shard->sha256, c->sha256, sizeof(shard->sha256));
-    shard->holders_count = c->holders_count;
-    memcpy(shard->holders, c->holders, sizeof(shard->holders[0]) * c->holders_count);
-    if (first) {
-        memcpy(epoch->parameter_sha256, c->parameter_sha256, SHA256_SIZE);
-        memcpy(epoch->accumulator_sha256, c->accumulator_sha256, SHA256_SIZE);
-        epoch->loss_bits = c->loss_bits;
-    }
-    if (state_votes(epoch) == epoch->shards_count) {
-        decide(entry, job);
-    }
-    return STATE_CHANGED;
-}
-
-static enum state_outcome on_abort(const struct entry *entry, const struct command_abort *c)
-{
-    struct state_job *job = state_job_edit(entry->state, c->job);
-    if (job == NULL || job->open == NULL || job->open->epoch != c->epoch) {
-        return ignored(entry, "job %" PRIu64 ": epoch %" PRIu64 " is not open", c->job, c->epoch);
-    }
-    drop_open(job, c->reason);
-    return STATE_CHANGED;
-}
-
-static enum state_outcome on_published(const struct entry *entry, const struct command_published *c)
-{
-    struct state_job *job = state_job_edit(entry->state, c->job);
-    for (uint32_t i = 0; job != NULL && i < job->epochs_count; i++) {
-        for (uint32_t k = 0; k < job->epochs[i]->shards_count; k++) {
-            struct state_shard *shard = &job->epochs[i]->shards[k];
-            if (job->epochs[i]->epoch == c->epoch && shard->node == c->node && !shard->published) {
-                shard->published = true;
-                return STATE_CHANGED;
-            }
-        }
-    }
-    return ignored(entry, "job %" PRIu64 ": node %" PRIu32 " owes no word on epoch %" PRIu64,
-                   c->job, c->node, c->epoch);
-}
-
-static enum state_outcome on_collect(const struct entry *entry, const struct command_collect *c)
-{
-    struct state_job *job = state_job_edit(entry->state, c->job);
-    if (job == NULL || job->epochs_count == 0 || job->epochs[0]->epoch != c->epoch) {
-        return ignored(entry, "job %" PRIu64 ": epoch %" PRIu64 " is not its oldest", c->job,
-                       c->epoch);
-    }
-    uint32_t published = 0;
-    for (uint32_t i = 1; i < job->epochs_count; i++) {
-        published += state_epoch_published(job->epochs[i]) ? 1 : 0;
-    }
-    if (published < job->keep || !state_epoch_published(state_newest_epoch(job))) {
-        return ignored(entry,
-                       "job %" PRIu64 ": only %" PRIu32 " newer epochs are published everywhere",
-                       c->job, published);
-    }
-    state_epoch_free(job->epochs[0]);
-    job->epochs_count--;
-    for (uint32_t i = 0; i < job->epochs_count; i++) {
-        job->epochs[i] = job->epochs[i + 1];
-    }
+    state_move(entry, job, succeeded ? JOB_SUCCEEDED : JOB_FAILED);
+    state_reason(job->reason, c->reason);
     return STATE_CHANGED;
 }
 
@@ -621,15 +447,15 @@ static enum state_outcome apply(const struct entry *entry, const struct command 
     case COMMAND_RESUME:
         return on_resume(entry, &command->resume);
     case COMMAND_BEGIN:
-        return on_begin(entry, &command->begin);
+        return state_on_begin(entry, &command->begin);
     case COMMAND_PREPARED:
-        return on_prepared(entry, &command->prepared);
+        return state_on_prepared(entry, &command->prepared);
     case COMMAND_ABORT:
-        return on_abort(entry, &command->abort);
+        return state_on_abort(entry, &command->abort);
     case COMMAND_PUBLISHED:
-        return on_published(entry, &command->published);
+        return state_on_published(entry, &command->published);
     case COMMAND_COLLECT:
-        return on_collect(entry, &command->collect);
+        return state_on_collect(entry, &command->collect);
     case COMMAND_FINISH:
         return on_finish(entry, &command->finish);
     case COMMAND_NONE:

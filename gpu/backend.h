@@ -1,4 +1,4 @@
-/* What a device implements. The session core (session.c) owns the order of calls: a backend is
+/* What a device implements. The session core (session_room.h) owns the order of calls: a backend is
  * never called out of the life drawn in gpu.h, never with a chunk, batch or plan that was not
  * checked, and need not check again. All calls come on the session's compute thread.
  *
