@@ -1,7 +1,8 @@
 """What the compiler does not see of the house's rules. One rule a run:
 
     check_house.py includes   a room includes its own headers and the doors of rooms that it stands on, no more
-    check_house.py sizes      a source file has one noun: at most 600 lines, unless it is listed here with a reason
+    check_house.py sizes      a source file has one noun: at most 600 lines (a test, which is a list of claims, 800),
+                              unless it is listed here with a reason
     check_house.py words      nothing left undone, no place of one person's machine, no stranger's address
 
 Each breach is a line file:line: sentence; the exit status is 1 where there is one.
@@ -26,6 +27,7 @@ DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint
          "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h"}
 
 LINES_MAX = 600
+TEST_LINES_MAX = 800
 LONGER = {}  # file: reason
 
 
@@ -63,13 +65,18 @@ def includes():
                 yield path, number, f"'{header}' is private to {other}; include its door"
 
 
+def most_lines(path):
+    return TEST_LINES_MAX if path.startswith("tests" + os.sep) else LINES_MAX
+
+
 def sizes():
     for path in files(SOURCES + (".py",)):
         count = len(lines(path))
-        if count > LINES_MAX and path not in LONGER:
-            yield path, count, f"{count} lines; the most is {LINES_MAX}: split it by noun"
+        most = most_lines(path)
+        if count > most and path not in LONGER:
+            yield path, count, f"{count} lines; the most is {most}: split it by noun"
     for path in LONGER:
-        if not os.path.exists(os.path.join(ROOT, path)) or len(lines(path)) <= LINES_MAX:
+        if not os.path.exists(os.path.join(ROOT, path)) or len(lines(path)) <= most_lines(path):
             yield path, 1, "is listed as long, and is not"
 
 
