@@ -238,10 +238,13 @@ const struct ctl_command commands[] = {
      4096,
      "read files into a native folder",
      "The format is said, never guessed; gzip and zstd are seen by themselves.\n"
-     "In --drop A,B and --missing-values A,B a text's own comma is written \\,",
-     "coppeliusctl data import a.csv --format csv --header yes --target y --output a",
+     "In --drop A,B and --missing-values A,B a text's own comma is written \\,\n"
+     "--format tokens checks token files (uint16, with or without llm.c's header) against\n"
+     "--vocabulary and writes them as one plain file.",
+     "coppeliusctl data import a.csv --format csv --header yes --target y --output a\n"
+     "coppeliusctl data import a.bin --format tokens --vocabulary 12288 --output train.bin",
      run_data_import,
-     {DATA_FLAGS, FLAG_OUTPUT, FLAG_END}},
+     {DATA_FLAGS, FLAG_VOCABULARY, FLAG_OUTPUT, FLAG_END}},
     {"data",
      "info",
      NULL,

@@ -51,7 +51,8 @@
     X(FLAG_STORAGE, "storage", "HOW", "auto, dense or sparse")                                   \
     X(FLAG_FEATURES, "features", "N", "svm: the declared width")                                 \
     X(FLAG_TEST, "test", "FRACTION", "the last rows kept for testing")                           \
-    X(FLAG_SHUFFLE, "shuffle", "SEED", "order of the training rows")
+    X(FLAG_SHUFFLE, "shuffle", "SEED", "order of the training rows")                             \
+    X(FLAG_VOCABULARY, "vocabulary", "N", "tokens: ids are below it")
 
 #define FLAG_ENUM(id, name, value, about) id,
 enum flag { FLAG_MAP(FLAG_ENUM) FLAGS_COUNT, FLAG_END = FLAGS_COUNT };
@@ -151,6 +152,7 @@ int run_checkpoint_verify(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_fetch(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_export(struct ctl *ctl, struct problem *problem);
 int run_predict(struct ctl *ctl, struct problem *problem);
+int run_data_tokens(struct ctl *ctl, struct problem *problem); /* import --format tokens */
 int run_data_import(struct ctl *ctl, struct problem *problem);
 int run_data_info(struct ctl *ctl, struct problem *problem);
 int run_data_verify(struct ctl *ctl, struct problem *problem);

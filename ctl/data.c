@@ -3,45 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
+#include "ctl/bar.h"
 #include "ctl/dataflags.h"
 #include "ctl/document.h"
-#include "ctl/plot.h"
 #include "ctl/terminal.h"
-
-struct bar {
-    const struct ctl *ctl;
-    uint64_t shown_ms;
-    bool open;
-};
-
-static bool on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
-{
-    struct bar *bar = context;
-    uint64_t now = clock_now_ms();
-    if (!bar->ctl->quiet && terminal_is_tty(STDERR_FILENO) && now - bar->shown_ms >= 250) {
-        struct buf line = BUF_NONE;
-        char done[32];
-        text_bytes((double)done_bytes, done, sizeof(done));
-        plot_bar(total_bytes > 0 ? (double)done_bytes / (double)total_bytes : 0, 30,
-                 terminal_is_utf8(), &line);
-        (void)fprintf(stderr, "\r\033[K%s %.*s %s", phase, (int)line.size, (const char *)line.bytes,
-                      done);
-        (void)fflush(stderr);
-        buf_done(&line);
-        bar->shown_ms = now;
-        bar->open = true;
-    }
-    return !terminal_interrupted();
-}
-
-static void bar_done(const struct bar *bar)
-{
-    if (bar->open) {
-        (void)fputs("\r\033[K", stderr);
-    }
-}
 
 static void draw_info(const struct ctl *ctl, const json_t *document, struct buf *out)
 {
@@ -140,11 +106,15 @@ int run_data_import(struct ctl *ctl, struct problem *problem)
     struct job_data data;
     struct data_settings settings;
     struct data_report report = {0};
-    struct bar bar = {.ctl = ctl};
-    struct data_progress progress = {on_progress, &bar};
+    struct bar bar = {.quiet = ctl->quiet};
+    struct data_progress progress = {bar_progress, &bar};
     if (output == NULL) {
         problem_hint(problem, "--output DIR names the native folder that is made");
         return problem_set(problem, ERR_USAGE, "--output is missing");
+    }
+    const char *format = ctl->args.value[FLAG_FORMAT];
+    if (format != NULL && strcmp(format, "tokens") == 0) {
+        return run_data_tokens(ctl, problem);
     }
     int code = dataflags_read(&ctl->args, NULL, &data, problem);
     if (code != 0) {
@@ -158,7 +128,7 @@ int run_data_import(struct ctl *ctl, struct problem *problem)
     dataflags_settings(&data, (const char *const *)ctl->args.words, (size_t)ctl->args.words_count,
                        &settings);
     code = data_import(&settings, output, &progress, &report, faults, &problem->err);
-    bar_done(&bar);
+    bar_end(&bar);
     if (code != 0) {
         for (size_t i = 0; faults->count > 1 && i < faults->count; i++) {
             problem_faults(problem, faults->list[i].text);
@@ -186,12 +156,12 @@ int run_data_info(struct ctl *ctl, struct problem *problem)
 int run_data_verify(struct ctl *ctl, struct problem *problem)
 {
     struct dataset *dataset = NULL;
-    struct bar bar = {.ctl = ctl};
-    struct data_progress progress = {on_progress, &bar};
+    struct bar bar = {.quiet = ctl->quiet};
+    struct data_progress progress = {bar_progress, &bar};
     int code = dataset_open(ctl->args.words[0], &dataset, &problem->err);
     if (code == 0) {
         code = dataset_verify(dataset, &progress, &problem->err);
-        bar_done(&bar);
+        bar_end(&bar);
     }
     dataset_close(dataset);
     return code == 0 ? show(ctl, ctl->args.words[0], NULL, true, problem) : code;
