@@ -146,8 +146,9 @@ static void draw_job(const struct ctl *ctl, const json_t *job, struct buf *out)
                        document_text(dataset, "storage"));
         put_line(out, "data", text);
     }
-    (void)snprintf(text, sizeof(text), "%lld nodes, generation %lld",
+    (void)snprintf(text, sizeof(text), "%lld node%s, generation %lld",
                    (long long)document_integer(job, "nodes"),
+                   document_integer(job, "nodes") == 1 ? "" : "s",
                    (long long)document_integer(job, "generation"));
     put_line(out, "placed on", document_integer(job, "nodes") > 0 ? text : "");
     put_line(out, "checkpoint", document_text(job, "checkpoint"));

@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
+#include "ctl/bar.h"
 #include "ctl/dataflags.h"
 #include "ctl/document.h"
 #include "ctl/jobfile.h"
 #include "ctl/spawn.h"
 #include "ctl/terminal.h"
 
+#define BAR_MS             250
 #define PREDICT_TIMEOUT_MS 600000 /* between two replies: data may have to be imported first */
 
 static void draw_predict(const struct ctl *ctl, const json_t *document, struct buf *out)
@@ -54,12 +57,25 @@ static double value_at(const uint8_t *bytes)
 }
 
 /* Writes each value on its line; the last reply's document is the answer. */
-static int receive(struct client *client, FILE *file, json_t **ret_document,
+static int receive(struct client *client, FILE *file, struct bar *bar, json_t **ret_document,
                    struct problem *problem)
 {
+    uint64_t heard_ms = clock_now_ms();
     for (bool more = true; more;) {
         struct answer answer = {NULL, NULL};
-        int code = client_next(client, PREDICT_TIMEOUT_MS, &answer, problem);
+        int code = client_next(client, BAR_MS, &answer, problem);
+        if (code == 0 && answer.reply == NULL && clock_now_ms() - heard_ms < PREDICT_TIMEOUT_MS) {
+            bar_show(bar, "computing", -1, "");
+            continue;
+        }
+        heard_ms = clock_now_ms();
+        if (code == 0 && strcmp(document_text(answer.json, "event"), "work") == 0) {
+            (void)bar_progress(bar, document_text(answer.json, "work"),
+                               (uint64_t)document_integer(answer.json, "work_done_bytes"),
+                               (uint64_t)document_integer(answer.json, "work_total_bytes"));
+            answer_done(&answer);
+            continue;
+        }
         if (code == 0 && answer.reply == NULL) {
             code = problem_set(problem, ERR_TIMEOUT, "no prediction within %d s",
                                PREDICT_TIMEOUT_MS / 1000);
@@ -72,6 +88,7 @@ static int receive(struct client *client, FILE *file, json_t **ret_document,
             answer_done(&answer);
             return code;
         }
+        bar_end(bar);
         for (size_t i = 0; i < answer.reply->data.len; i += 8) {
             (void)fprintf(file, "%.17g\n", value_at(answer.reply->data.data + i));
         }
@@ -93,11 +110,11 @@ static int receive(struct client *client, FILE *file, json_t **ret_document,
 }
 
 /* Into FILE.part, renamed when whole; or to stdout. */
-static int write_predictions(struct client *client, const char *output, json_t **ret_document,
-                             struct problem *problem)
+static int write_predictions(struct client *client, const char *output, struct bar *bar,
+                             json_t **ret_document, struct problem *problem)
 {
     if (output == NULL || strcmp(output, "-") == 0) {
-        int code = receive(client, stdout, ret_document, problem);
+        int code = receive(client, stdout, bar, ret_document, problem);
         return code == 0 && fflush(stdout) != 0
                    ? problem_set(problem, ERR_DISK, "cannot write to standard output: %s",
                                  err_errno(errno))
@@ -111,7 +128,7 @@ static int write_predictions(struct client *client, const char *output, json_t *
         free(part);
         return code;
     }
-    int code = receive(client, file, ret_document, problem);
+    int code = receive(client, file, bar, ret_document, problem);
     bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
     good = fclose(file) == 0 && good;
     if (code == 0 && (!good || rename(part, output) != 0)) {
@@ -195,6 +212,7 @@ static int ask(struct ctl *ctl, struct client *client, struct question *question
 {
     const char *output = ctl->args.value[FLAG_OUTPUT];
     json_t *document = NULL;
+    struct bar bar = {.quiet = ctl->quiet};
     Ctl__Predict predict;
     ctl__predict__init(&predict);
     Ctl__Request request;
@@ -208,7 +226,8 @@ static int ask(struct ctl *ctl, struct client *client, struct question *question
     request.predict = &predict;
     int code = client_ask(client, &request, problem);
     if (code == 0) {
-        code = write_predictions(client, output, &document, problem);
+        code = write_predictions(client, output, &bar, &document, problem);
+        bar_end(&bar);
     }
     if (code == 0 && output != NULL && strcmp(output, "-") != 0) {
         code = output_document(ctl, document, NULL, "rows", draw_predict, problem);

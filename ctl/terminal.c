@@ -32,6 +32,12 @@ static void on_signal(int number)
     }
 }
 
+static void on_abort(int number)
+{
+    (void)number;
+    terminal_leave_screen(); /* An assertion failed: abort() goes on behind this. */
+}
+
 void terminal_init(void)
 {
     struct sigaction action = {.sa_handler = on_signal}; /* No SA_RESTART: waits must end. */
@@ -39,6 +45,9 @@ void terminal_init(void)
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGHUP, &action, NULL);
+    (void)sigaction(SIGQUIT, &action, NULL);
+    action.sa_handler = on_abort;
+    (void)sigaction(SIGABRT, &action, NULL);
     (void)setlocale(LC_CTYPE, ""); /* Only the character set: numbers stay as C writes them. */
     (void)atexit(terminal_leave_screen);
 }

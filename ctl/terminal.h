@@ -1,8 +1,8 @@
 /* The terminal and the signals of a command-line program.
  *
- * SIGINT and SIGTERM set a flag that every wait looks at, so that each path out is an ordinary
- * return that restores the screen and stops what was started. A second one ends the process at
- * once, screen restored. */
+ * SIGINT, SIGTERM, SIGHUP and SIGQUIT set a flag that every wait looks at, so that each path out is
+ * an ordinary return that restores the screen and stops what was started. A second one ends the
+ * process at once, screen restored; so does a failed assertion. */
 #ifndef COPPELIUS_CTL_TERMINAL_H
 #define COPPELIUS_CTL_TERMINAL_H
 

@@ -137,6 +137,26 @@ static void put_loss(const json_t *now, const char *gap, struct buf *out)
 {
     if (isfinite(document_number(now, "loss"))) {
         buf_print(out, "%sloss %.6g", gap, document_number(now, "loss"));
+        if (isfinite(document_number(now, "first_loss"))) {
+            buf_print(out, " (first %.6g)", document_number(now, "first_loss"));
+        }
+    }
+}
+
+/* "reading 45 % of 3.2 GiB": the asked node reads its data. */
+static void put_work(const json_t *now, const char *gap, struct buf *out)
+{
+    if (document_text(now, "work")[0] != '\0') {
+        char text[32];
+        bool has_total = document_has(now, "work_total_bytes");
+        double done = document_number(now, "work_done_bytes");
+        double total = document_number(now, "work_total_bytes");
+        text_bytes(has_total ? total : done, text, sizeof(text));
+        buf_print(out, "%s%s ", gap, document_text(now, "work"));
+        if (has_total) {
+            buf_print(out, "%.0f %% of ", 100 * fmin(done / total, 1));
+        }
+        buf_print(out, "%s", text);
     }
 }
 
@@ -146,6 +166,7 @@ void watch_line(const struct watch *watch, struct buf *out)
     const char *state = document_text(now, "state");
     buf_print(out, "%s: %s  ", document_text(now, "name"), state);
     put_steps(now, out);
+    put_work(now, "  ", out);
     put_loss(now, "  ", out);
     put_speed(now, "  ", out);
     put_share(now, "  ", out);
@@ -188,21 +209,27 @@ void watch_draw(const struct watch *watch, int columns, int lines, bool utf8, bo
     buf_print(out, "%s  %s%s %s%s", document_text(now, "name"), color ? state_color(state) : "",
               utf8 ? "●" : "*", state, color ? "\033[0m" : "");
     if (document_has(now, "nodes")) {
-        buf_print(out, "  %lld nodes, generation %lld", (long long)document_integer(now, "nodes"),
+        long long nodes = (long long)document_integer(now, "nodes");
+        buf_print(out, "  %lld node%s, generation %lld", nodes, nodes == 1 ? "" : "s",
                   (long long)document_integer(now, "generation"));
     }
     buf_print(out, "\n");
     if (document_has(now, "reason") && document_text(now, "reason")[0] != '\0') {
         buf_print(out, "%s\n", document_text(now, "reason"));
     }
-    plot_bar(done_fraction(now), wide > 60 ? 40 : wide - 18, utf8, out);
-    buf_print(out, " ");
-    put_steps(now, out);
+    bool reads = document_has(now, "work_total_bytes");
+    plot_bar(reads ? document_number(now, "work_done_bytes") /
+                         document_number(now, "work_total_bytes")
+                   : done_fraction(now),
+             wide > 60 ? 40 : wide - 18, utf8, out);
+    if (document_text(now, "work")[0] != '\0') {
+        put_work(now, " ", out);
+    } else {
+        buf_print(out, " ");
+        put_steps(now, out);
+    }
     buf_print(out, "\n");
     put_loss(now, "", out);
-    if (isfinite(document_number(now, "first_loss"))) {
-        buf_print(out, " (first %.6g)", document_number(now, "first_loss"));
-    }
     put_speed(now, "   ", out);
     if (isfinite(document_number(now, "elapsed_s"))) {
         text_duration(document_number(now, "elapsed_s"), text, sizeof(text));
@@ -266,12 +293,42 @@ int watch_verdict(const json_t *end, struct problem *problem)
                        state[0] != '\0' ? state : "ended", reason[0] != '\0' ? ": " : "", reason);
 }
 
+void watch_frame(const struct buf *drawn, int columns, int lines, struct buf *out)
+{
+    int column = 0;
+    int line = 1;
+    buf_print(out, "\033[H");
+    for (size_t i = 0; i < drawn->size; i++) {
+        uint8_t byte = drawn->bytes[i];
+        if (byte == '\n') {
+            if (line == lines) { /* A line feed there would scroll. */
+                break;
+            }
+            buf_print(out, "\033[K\n");
+            column = 0;
+            line++;
+        } else if (byte == '\033') { /* A colour: no width, up to its letter. */
+            while (i < drawn->size && drawn->bytes[i] != 'm') {
+                buf_put(out, &drawn->bytes[i++], 1);
+            }
+            buf_print(out, "m");
+        } else {
+            column += (byte & 0xc0) != 0x80; /* the first byte of a code point */
+            if (column <= columns) {
+                buf_put(out, &byte, 1);
+            }
+        }
+    }
+    buf_print(out, "\033[J");
+}
+
 struct driver {
     struct watch watch;
     enum watch_style style;
     const struct ctl *ctl;
     uint64_t shown_ms;
-    bool bar_open; /* the line of WATCH_BAR has no line feed yet */
+    bool bar_open;   /* the line of WATCH_BAR has no line feed yet */
+    struct buf line; /* the last one of WATCH_LINES and WATCH_NOTES */
 };
 
 static int show(struct driver *driver, const json_t *event, struct problem *problem)
@@ -287,9 +344,11 @@ static int show(struct driver *driver, const json_t *event, struct problem *prob
     case WATCH_SCREEN:
         if (has && (event == NULL || !is_progress || now - driver->shown_ms >= REDRAW_MS)) {
             terminal_size(STDOUT_FILENO, &columns, &lines);
-            buf_print(&out, "\033[H\033[2J");
+            struct buf drawn = BUF_NONE;
             watch_draw(&driver->watch, columns, lines, terminal_is_utf8(), driver->ctl->color,
-                       &out);
+                       &drawn);
+            watch_frame(&drawn, columns, lines, &out);
+            buf_done(&drawn);
             code = output_bytes(&out, problem);
             driver->shown_ms = now;
         }
@@ -306,7 +365,8 @@ static int show(struct driver *driver, const json_t *event, struct problem *prob
         break;
     case WATCH_LINES:
     case WATCH_NOTES:
-        if (event != NULL && has &&
+        /* The end has a summary of its own; what reads like the line before is none. */
+        if (event != NULL && has && !driver->watch.ended &&
             (!is_progress || driver->style == WATCH_LINES || now - driver->shown_ms >= NOTE_MS)) {
             if (strcmp(document_text(event, "event"), "checkpoint") == 0) {
                 buf_print(&out, "%s: published epoch %lld of step %lld",
@@ -316,6 +376,12 @@ static int show(struct driver *driver, const json_t *event, struct problem *prob
                 watch_line(&driver->watch, &out);
             }
             buf_print(&out, "\n");
+            if (driver->line.size == out.size &&
+                memcmp(driver->line.bytes, out.bytes, out.size) == 0) {
+                break;
+            }
+            buf_clear(&driver->line);
+            buf_put(&driver->line, out.bytes, out.size);
             if (driver->style == WATCH_LINES) {
                 code = output_bytes(&out, problem);
             } else {
@@ -388,7 +454,7 @@ int watch_job(const struct ctl *ctl, struct client *client, const char *job, enu
     ask.follow = 1;
     request.ask_case = CTL__REQUEST__ASK_JOB_WATCH;
     request.job_watch = &ask;
-    struct driver driver = {.style = style, .ctl = ctl};
+    struct driver driver = {.style = style, .ctl = ctl, .line = BUF_NONE};
     watch_init(&driver.watch);
     int code = client_ask(client, &request, problem);
     if (code == 0) {
@@ -405,5 +471,6 @@ int watch_job(const struct ctl *ctl, struct client *client, const char *job, enu
         *ret_end = json_incref(driver.watch.now);
     }
     watch_done(&driver.watch);
+    buf_done(&driver.line);
     return code;
 }

@@ -28,6 +28,9 @@ void watch_take(struct watch *watch, const json_t *event);
 /* Any number of lines for a screen of that size. */
 void watch_draw(const struct watch *watch, int columns, int lines, bool utf8, bool color,
                 struct buf *out);
+/* What was drawn as bytes for a terminal of that size: over what is there, without flicker; lines
+ * are cut at the last column and after the last line, and nothing wraps or scrolls. */
+void watch_frame(const struct buf *drawn, int columns, int lines, struct buf *out);
 /* One line about the newest event, without a line feed: "step 200/400 50 % loss …". */
 void watch_line(const struct watch *watch, struct buf *out);
 

@@ -247,6 +247,18 @@ static void on_predicted(void *context, struct facts_prediction *prediction)
     send_values(connection);
 }
 
+/* How far it is, where that is new. */
+static void verb_tick(struct connection *connection)
+{
+    struct ask *ask = &connection->ask;
+    uint64_t done = atomic_load(&ask->meter.done_bytes);
+    if (atomic_load(&ask->meter.phase) != NULL && done != ask->meter_told) {
+        ask->meter_told = done;
+        reply_document(connection, document_work(&ask->meter), /* more= */ true);
+        connection_flush(connection);
+    }
+}
+
 static void predict(struct connection *connection, const Ctl__Predict *request)
 {
     const struct facts *facts = facts_of(connection);
@@ -254,7 +266,8 @@ static void predict(struct connection *connection, const Ctl__Predict *request)
                                      .data_path = request->data_path,
                                      .data_settings = request->data_settings,
                                      .rows = request->rows[0] == '\0' ? "all" : request->rows,
-                                     .metrics = request->metrics};
+                                     .metrics = request->metrics,
+                                     .meter = &connection->ask.meter};
     if (question.checkpoint[0] != '/' || question.data_path[0] != '/') {
         fail(connection, ERR_USAGE,
              "predict: checkpoint and data must be absolute paths on the daemon's machine", "");
@@ -538,7 +551,9 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
 
 void ask_tick(struct connection *connection)
 {
-    if (connection->ask.state == ASK_WATCH) {
+    if (connection->ask.state == ASK_VERB) {
+        verb_tick(connection);
+    } else if (connection->ask.state == ASK_WATCH) {
         watch_tick(connection);
     } else if (connection->ask.state == ASK_LOGS) {
         logs_tick(connection);

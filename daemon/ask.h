@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "daemon/facts.h"
+#include "daemon/meter.h"
 
 struct connection;
 
@@ -25,6 +26,9 @@ struct ask {
     enum ask_state state;
     uint64_t id; /* the Request's */
     bool busy;   /* a callback is still to come: the connection's memory stays until then */
+    /* VERB: predict's, told while it has not answered */
+    struct work_meter meter;
+    uint64_t meter_told;
     /* VALUES */
     double *values;
     size_t values_count;

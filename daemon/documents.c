@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "daemon/meter.h"
 
 /* Facts are large: the loop's only copies. */
 static struct facts_cluster cluster;
@@ -114,6 +115,24 @@ static void set_name(json_t *object, const struct facts_job *job)
     set(object, "name", text(job->name));
 }
 
+static void set_work(json_t *object, const char *work, uint64_t done_bytes, uint64_t total_bytes)
+{
+    bool is_known = work[0] != '\0';
+    set(object, "work", text_or_null(work));
+    set(object, "work_done_bytes", integer_if(is_known, done_bytes));
+    set(object, "work_total_bytes", integer_if(is_known && total_bytes > 0, total_bytes));
+}
+
+json_t *document_work(const struct work_meter *meter)
+{
+    const char *work = atomic_load(&meter->phase);
+    json_t *object = document();
+    set(object, "event", text("work"));
+    set_work(object, work != NULL ? work : "", atomic_load(&meter->done_bytes),
+             atomic_load(&meter->total_bytes));
+    return object;
+}
+
 static void set_progress(json_t *object, const struct facts_job *job)
 {
     set(object, "state", text(job->state));
@@ -121,12 +140,14 @@ static void set_progress(json_t *object, const struct facts_job *job)
     set(object, "steps", integer_if(job->steps > 0, job->steps));
     set(object, "loss", number_if(job->has_loss, job->loss));
     set(object, "loss_hex", hex_if(job->has_loss, job->loss));
+    set(object, "first_loss", number_if(job->has_loss, job->first_loss));
     set(object, "nodes", integer(job->nodes));
     set(object, "generation", integer(job->generation));
     set(object, "rows_per_s", number_if(job->rows_per_second > 0, job->rows_per_second));
     set(object, "eta_s", number_if(job->eta_s >= 0, job->eta_s));
     set(object, "elapsed_s", number_if(job->elapsed_ns > 0, (double)job->elapsed_ns / 1e9));
     set(object, "share", share(job));
+    set_work(object, job->work, job->work_done_bytes, job->work_total_bytes);
 }
 
 static json_t *dataset(const struct facts_job *job)
@@ -174,7 +195,6 @@ static void set_job(json_t *object, const struct facts *facts, const struct fact
     set_name(object, job);
     set_progress(object, job);
     set(object, "reason", text_or_null(job->reason));
-    set(object, "first_loss", number_if(job->has_loss, job->first_loss));
     set(object, "objective", number_if(job->has_objective, job->objective));
     set(object, "checkpoint", text_or_null(job->checkpoint));
     set(object, "epoch", integer_if(job->has_epoch, job->epoch));

@@ -16,6 +16,8 @@
 #define DOCUMENTS_POINTS_MAX 512 /* of a history */
 #define DOCUMENTS_SPARK_MAX  16  /* losses of a job in the listing */
 
+struct work_meter;
+
 /* What a check found, for people: doctor and the start's self-test. */
 enum document_state { DOCUMENT_OK, DOCUMENT_WARNING, DOCUMENT_FAILED, DOCUMENT_SKIPPED };
 
@@ -35,6 +37,8 @@ json_t *document_checkpoints(const struct facts *facts, uint64_t job);
 json_t *document_session(const struct facts *facts);
 json_t *document_cluster(const struct facts *facts);
 json_t *document_doctor(const struct document_check *checks, size_t checks_count);
+/* The event `work`: how far a long answer is. */
+json_t *document_work(const struct work_meter *meter);
 json_t *document_predict(const struct facts_prediction *prediction);
 json_t *document_logs(const char *node, const struct log_ring_line *lines, size_t lines_count);
 

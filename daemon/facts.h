@@ -139,7 +139,10 @@ struct facts_job {
     char backend[8]; /* cpu, cuda; "" where not placed here */
     char state[16];  /* submitted, placed, loading, running, finishing, paused, succeeded, … */
     char phase[24];  /* what this node does for it now: import, load, step, … ; "" */
-    bool ended;      /* succeeded, failed or cancelled: the state changes no more */
+    char work[16];   /* what of the data this node reads now, "" where it does not: */
+    uint64_t work_done_bytes;
+    uint64_t work_total_bytes; /* 0: not known */
+    bool ended;                /* succeeded, failed or cancelled: the state changes no more */
     bool has_loss;
     bool has_objective;
     char reason[FACTS_TEXT_SIZE];
@@ -327,9 +330,12 @@ struct facts_prediction {
 
 typedef void facts_predicted_fn(void *context, struct facts_prediction *prediction);
 
+struct work_meter;
+
 /* One question for `predict`: paths are this machine's and absolute. */
 struct facts_predict {
-    const char *checkpoint; /* a folder with every shard */
+    struct work_meter *meter; /* told how far it is; lives until the callback. May be NULL */
+    const char *checkpoint;   /* a folder with every shard */
     const char *data_path;
     const char *data_settings; /* YAML: the keys of a job file's `data:`; "": a native folder */
     const char *rows;          /* all, train, test */

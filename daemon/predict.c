@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "daemon/core.h"
+#include "daemon/meter.h"
 #include "daemon/run.h"
 #include "learn/learn.h"
 
@@ -23,6 +24,7 @@ struct predict {
     bool metrics;
     enum { ROWS_ALL, ROWS_TRAIN, ROWS_TEST } rows;
     struct facts_prediction *answer;
+    struct work_meter *meter; /* the asker's, until done; or NULL */
 
     struct checkpoint_whole whole;
     bool intercept;
@@ -53,9 +55,19 @@ static int read_checkpoint(struct predict *p, struct err *err)
     return 0;
 }
 
+static bool on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct predict *p = context;
+    if (p->meter != NULL) {
+        work_meter_set(p->meter, phase, done_bytes, total_bytes);
+    }
+    return true;
+}
+
 static int import_rows(struct predict *p, const struct job_data *data, struct err *err)
 {
     struct data_settings settings;
+    struct data_progress progress = {on_progress, p};
     struct data_faults *faults = calloc(1, sizeof(*faults));
     char folder[DAEMON_PATH_SIZE + 64];
     if (faults == NULL) {
@@ -74,7 +86,7 @@ static int import_rows(struct predict *p, const struct job_data *data, struct er
         code = fs_mkdir_all(p->daemon->fs, "cache", err);
     }
     if (code == 0) {
-        code = data_import(&settings, folder, NULL, NULL, faults, err);
+        code = data_import(&settings, folder, &progress, NULL, faults, err);
     }
     run_data_more(faults, "", code, err);
     free(faults);
@@ -126,9 +138,10 @@ static int read_rows(struct predict *p, struct err *err)
         .scale = p->whole.scale,
         .memory_max = p->daemon->memory_bytes,
     };
+    struct data_progress progress = {on_progress, p};
     const char *const *names = data.header ? (const char *const *)p->whole.columns : NULL;
     if (dataset_expect(p->dataset, p->features, names, err) != 0 ||
-        dataset_load(p->dataset, &view, 0, p->features, NULL, &p->block, err) != 0) {
+        dataset_load(p->dataset, &view, 0, p->features, &progress, &p->block, err) != 0) {
         return err->code;
     }
     return info->has_target ? dataset_load_targets(p->dataset, &view, &p->targets, err) : 0;
@@ -225,6 +238,9 @@ static void predict_run(uv_work_t *work)
     if (code == 0) {
         const struct manifest *manifest = &p->whole.manifest;
         sha256_hex(manifest->parameter_sha256, p->answer->parameter_sha256);
+        uint8_t digest[SHA256_SIZE];
+        sha256_of(p->answer->values, p->answer->values_count * sizeof(double), digest);
+        sha256_hex(digest, p->answer->prediction_sha256);
         p->answer->epoch = manifest->epoch;
         p->answer->step = manifest->step;
         (void)snprintf(p->answer->checkpoint, sizeof(p->answer->checkpoint), "%s", p->checkpoint);
@@ -282,6 +298,7 @@ int predict_start(void *context, const struct facts_predict *question, facts_pre
     p->done = done;
     p->context = done_context;
     p->metrics = question->metrics;
+    p->meter = question->meter;
     p->block = (struct dataset_block)DATASET_BLOCK_NONE;
     const char *rows = question->rows != NULL && question->rows[0] != '\0' ? question->rows : "all";
     if (strcmp(rows, "all") == 0) {

@@ -21,6 +21,7 @@
 #include "base/mailbox.h"
 #include "daemon/capture.h"
 #include "daemon/core.h"
+#include "daemon/meter.h"
 #include "data/data.h"
 #include "gpu/gpu.h"
 #include "learn/learn.h"
@@ -152,9 +153,10 @@ struct run {
     char cache_dir[DAEMON_PATH_SIZE];
 
     /* shared */
-    atomic_bool cancel;     /* set by the loop; the thread looks at each boundary */
-    atomic_uint local_word; /* directive where no exchange is */
-    atomic_ullong ticks;    /* the thread's pulse */
+    atomic_bool cancel;      /* set by the loop; the thread looks at each boundary */
+    atomic_uint local_word;  /* directive where no exchange is */
+    atomic_ullong ticks;     /* the thread's pulse */
+    struct work_meter meter; /* of import and load */
     struct mailbox to_compute;
     const struct learn_exchange *learn_exchange; /* written before RUN_MAIL_STEP */
     struct learn_exchange learn_exchange_store;

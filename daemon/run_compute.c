@@ -259,9 +259,7 @@ static void tell_session(struct compute *c, struct facts_session *facts)
 static bool on_load_progress(void *context, const char *phase, uint64_t done, uint64_t total)
 {
     struct compute *c = context;
-    (void)phase;
-    (void)done;
-    (void)total;
+    work_meter_set(&c->run->meter, phase, done, total);
     atomic_fetch_add(&c->run->ticks, 1);
     return !atomic_load(&c->run->cancel);
 }
@@ -287,6 +285,7 @@ static int load(struct compute *c, struct err *err)
         read_seed(c, first, end, err) != 0 || make_session(c, first, end, err) != 0) {
         return err->code;
     }
+    work_meter_set(&run->meter, NULL, 0, 0);
     dataset_matrix_done(&c->block.train); /* The session has its own copy. */
     dataset_matrix_done(&c->block.test);
     c->first_step = c->step;

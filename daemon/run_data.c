@@ -67,9 +67,7 @@ void run_data_view(const struct run *run, struct dataset_view *ret_view)
 static bool on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct run *run = context;
-    (void)phase;
-    (void)done_bytes;
-    (void)total_bytes;
+    work_meter_set(&run->meter, phase, done_bytes, total_bytes);
     atomic_fetch_add(&run->ticks, 1);
     return !atomic_load(&run->cancel);
 }
@@ -142,8 +140,10 @@ int run_data_open(struct run *run, struct dataset **ret_dataset, struct err *err
         return err_set(err, ERR_DISK, "create folder '%s': %s", run->cache_dir, err_errno(errno));
     }
     (void)snprintf(folder, sizeof(folder), "%s/%s", run->cache_dir, hex);
-    if (import_into(run, &settings, folder, &progress, err) != 0) {
-        return err->code;
+    int code = import_into(run, &settings, folder, &progress, err);
+    work_meter_set(&run->meter, NULL, 0, 0);
+    if (code != 0) {
+        return code;
     }
     return dataset_open(folder, ret_dataset, err);
 }

@@ -207,6 +207,11 @@ static void tell_parts(struct daemon *daemon, const struct state_job *job, struc
     }
 }
 
+static bool reads_data(const struct run *run)
+{
+    return run->state == RUN_PREPARING || run->state == RUN_LOADING;
+}
+
 static void tell_progress(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
 {
     const struct history *history = history_find(daemon, job->id);
@@ -264,6 +269,12 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     if (run != NULL && run->job == job->id) {
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", members_self(daemon)->progress.phase);
         (void)snprintf(ret->backend, sizeof(ret->backend), "%s", daemon->backend);
+        const char *work = reads_data(run) ? atomic_load(&run->meter.phase) : NULL;
+        if (work != NULL) {
+            (void)snprintf(ret->work, sizeof(ret->work), "%s", work);
+            ret->work_done_bytes = atomic_load(&run->meter.done_bytes);
+            ret->work_total_bytes = atomic_load(&run->meter.total_bytes);
+        }
     }
 }
 
@@ -357,7 +368,9 @@ static uint64_t tell_job_version(void *context, uint64_t id)
     const struct history *history = history_find(daemon, id);
     const struct state_job *job = state_job(&daemon->state, id);
     const struct progress *progress = job != NULL ? job_progress(daemon, job) : NULL;
-    return daemon->state.changes * 1000003U + (history != NULL ? history->version : 0) +
+    const struct run *run = daemon->run;
+    uint64_t ticks = run != NULL && run->job == id && reads_data(run) ? run->ticks : 0;
+    return daemon->state.changes * 1000003U + ticks + (history != NULL ? history->version : 0) +
            (progress != NULL ? progress->step * 31U : 0) + publish_current(daemon, id) * 7919U;
 }
 

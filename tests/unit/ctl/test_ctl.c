@@ -31,6 +31,10 @@ static void on_watch(struct ctl_server_answer *answer, const char *job)
                     "{\"schema\":1,\"event\":\"history\",\"job\":3,\"name\":\"iris\",\"state\":"
                     "\"running\",\"step\":2,\"steps\":4,\"points\":[[1,4.5],[2,2.0]]}",
                     1);
+    ctl_server_json(answer, /* Nothing new: no second line of it. */
+                    "{\"schema\":1,\"event\":\"progress\",\"job\":3,\"name\":\"iris\",\"state\":"
+                    "\"running\",\"step\":2,\"steps\":4}",
+                    1);
     ctl_server_json(answer,
                     "{\"schema\":1,\"event\":\"progress\",\"job\":3,\"name\":\"iris\",\"state\":"
                     "\"running\",\"step\":3,\"steps\":4,\"loss\":1.0,\"rows_per_s\":123456,"
@@ -199,7 +203,6 @@ START_TEST(watching_into_a_pipe_gives_a_line_a_report_and_the_jobs_status)
                      "iris: running  step 3/4 75 %  loss 1  123k rows/s  ETA 12s  compute 62 %  "
                      "exchange 30 %  publication 1 %\n"
                      "iris: published epoch 1 of step 4\n"
-                     "iris: succeeded  step 4/4 100 %  loss 0.5\n"
                      "iris: succeeded at step 4, first loss 4.5, last loss 0.5, objective 0.75\n"
                      "  3.0s\n");
     RUN(&run, "watch", "bad", "--endpoint", server.endpoint);

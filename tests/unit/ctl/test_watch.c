@@ -1,0 +1,66 @@
+#include <string.h>
+
+#include "ctl/watch.h"
+#include "tests/lib/unit.h"
+
+static const char *frame(const char *drawn, int columns, int lines)
+{
+    static struct buf out;
+    struct buf in = BUF_NONE;
+    buf_put(&in, drawn, strlen(drawn));
+    buf_clear(&out);
+    watch_frame(&in, columns, lines, &out);
+    buf_put_u8(&out, 0);
+    buf_done(&in);
+    return (const char *)out.bytes;
+}
+
+START_TEST(lines_are_cut_at_the_last_column_by_characters)
+{
+    ck_assert_str_eq(frame("abcdef\n\342\226\217\342\226\217x\n", 2, 9),
+                     "\033[Hab\033[K\n\342\226\217\342\226\217\033[K\n\033[J");
+}
+END_TEST
+
+START_TEST(colours_take_no_column_and_are_whole)
+{
+    ck_assert_str_eq(frame("a\033[32mbcd\033[0m", 2, 9), "\033[Ha\033[32mb\033[0m\033[J");
+    ck_assert_str_eq(frame("a\033[32", 2, 9), "\033[Ha\033[32m\033[J");
+}
+END_TEST
+
+START_TEST(nothing_scrolls)
+{
+    ck_assert_str_eq(frame("a\nb\nc\n", 9, 2), "\033[Ha\033[K\nb\033[J");
+}
+END_TEST
+
+START_TEST(an_event_of_work_shows_how_far_reading_is)
+{
+    struct watch watch;
+    struct buf line = BUF_NONE;
+    watch_init(&watch);
+    json_t *event =
+        json_loads("{\"event\":\"progress\",\"name\":\"a\",\"state\":\"placed\",\"step\":0,"
+                   "\"work\":\"reading\",\"work_done_bytes\":1048576,\"work_total_bytes\":4194304}",
+                   0, NULL);
+    watch_take(&watch, event);
+    watch_line(&watch, &line);
+    ck_assert_str_eq((const char *)line.bytes, "a: placed  step 0  reading 25 % of 4 MiB");
+    buf_done(&line);
+    json_decref(event);
+    watch_done(&watch);
+}
+END_TEST
+
+Suite *unit_suite(void)
+{
+    Suite *suite = suite_create("watch");
+    TCase *tests = tcase_create("frame");
+    tcase_add_test(tests, lines_are_cut_at_the_last_column_by_characters);
+    tcase_add_test(tests, colours_take_no_column_and_are_whole);
+    tcase_add_test(tests, nothing_scrolls);
+    tcase_add_test(tests, an_event_of_work_shows_how_far_reading_is);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
