@@ -1,12 +1,19 @@
 /* Snapshots: dissertation chapter 5. Index, term, voters and bytes are one unit everywhere. One is
  * taken from applied state, or installed from the leader, never both at once; it counts when its
- * write is durable. The leader sends the durable one in chunks, one outstanding. */
+ * write is durable. The leader sends the durable one in chunks, one outstanding.
+ *
+ * A snapshot that is on its way is finished, also when newer ones are taken meanwhile: else a slow
+ * follower would begin again and again. It then moves to `sending`, with the log behind it, until
+ * nobody who is heard needs it; whoever begins meanwhile gets the same one, so that there are
+ * never more than two. */
 #include "control/raft_core.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
+
+#define GONE_ELECTIONS 8U /* election timeouts without a word: what it was sent is given up */
 
 static void snapshot_move(struct raft_snapshot *to, struct raft_snapshot *from)
 {
@@ -40,6 +47,27 @@ void snapshot_taken(struct raft *raft, uint64_t index, struct buf *bytes)
         index > raft->trailing_entries ? index - raft->trailing_entries + 1 : 1;
 }
 
+/* Does a follower that was heard lately still lack a part of it, or its disk? */
+static bool is_awaited(const struct raft *raft, uint64_t index)
+{
+    for (size_t i = 0; raft->role == RAFT_LEADER && i < raft->peers_count; i++) {
+        const struct raft_peer *peer = &raft->peers[i];
+        if (peer->snapshot_index == index && peer->match < index &&
+            raft->now_ms - peer->heard_ms < (uint64_t)GONE_ELECTIONS * raft->election_ms_max) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void snapshot_release(struct raft *raft)
+{
+    if (raft->sending.index != 0 && !is_awaited(raft, raft->sending.index)) {
+        buf_done(&raft->sending.bytes);
+        raft->sending = (struct raft_snapshot){0};
+    }
+}
+
 static void finish_taking(struct raft *raft)
 {
     uint64_t index = raft->taking.index;
@@ -48,11 +76,18 @@ static void finish_taking(struct raft *raft)
         raft->taking = (struct raft_snapshot){0};
         return;
     }
+    bool keep = raft->sending.index == 0 && is_awaited(raft, raft->snapshot.index) &&
+                !MUTANT(MUTANT_SNAPSHOT_RESTARTS);
+    if (keep) {
+        snapshot_move(&raft->sending, &raft->snapshot);
+    }
     snapshot_move(&raft->snapshot, &raft->taking);
     if (raft->log.size > raft->log_size_max / 4) {
         raft_log_compact(&raft->log, index); /* Large entries: nothing is kept for the slow. */
     } else if (index > raft->trailing_entries) {
-        raft_log_compact(&raft->log, index - raft->trailing_entries);
+        uint64_t before = index - raft->trailing_entries;
+        bool held = raft->sending.index != 0 && raft->sending.index < before;
+        raft_log_compact(&raft->log, held ? raft->sending.index : before);
     }
 }
 
@@ -82,11 +117,25 @@ void snapshot_persisted(struct raft *raft)
 }
 
 /* --- sending --------------------------------------------------------------------------------- */
+/* The snapshot that the peer has a part of; NULL: none that is still here. */
+static const struct raft_snapshot *sent_to(const struct raft *raft, const struct raft_peer *peer)
+{
+    if (peer->snapshot_index == 0) {
+        return NULL;
+    }
+    if (peer->snapshot_index == raft->sending.index) {
+        return &raft->sending;
+    }
+    return peer->snapshot_index == raft->snapshot.index ? &raft->snapshot : NULL;
+}
+
 void snapshot_send(struct raft *raft, struct raft_peer *peer, bool heartbeat)
 {
-    const struct raft_snapshot *snapshot = &raft->snapshot;
-    ASSERT(snapshot->index >= raft->log.base_index);
-    if (peer->snapshot_index != snapshot->index) { /* the first chunk, or a newer one was taken */
+    ASSERT(raft->snapshot.index >= raft->log.base_index);
+    const struct raft_snapshot *snapshot = sent_to(raft, peer);
+    if (snapshot == NULL) { /* The first chunk, or what it was sent has been given up. */
+        bool join = raft->sending.index != 0 && raft->sending.index >= raft->log.base_index;
+        snapshot = join ? &raft->sending : &raft->snapshot;
         peer->snapshot_index = snapshot->index;
         peer->snapshot_offset = 0;
         peer->waiting = false;
@@ -123,9 +172,9 @@ void snapshot_on_answer(struct raft *raft, const struct raft_message *message)
     }
     struct raft_peer *peer = raft_peer_of(raft, message->from);
     peer->heard_ms = raft->now_ms;
-    if (peer->mode != PEER_SNAPSHOT || message->index != peer->snapshot_index ||
-        peer->snapshot_index != raft->snapshot.index ||
-        message->offset > raft->snapshot.bytes.size) {
+    const struct raft_snapshot *snapshot = sent_to(raft, peer);
+    if (peer->mode != PEER_SNAPSHOT || message->index != peer->snapshot_index || snapshot == NULL ||
+        message->offset > snapshot->bytes.size) {
         return;
     }
     bool moved = message->offset != peer->snapshot_offset;

@@ -85,6 +85,7 @@ void raft_free(struct raft *raft)
     }
     raft_log_done(&raft->log);
     buf_done(&raft->snapshot.bytes);
+    buf_done(&raft->sending.bytes);
     buf_done(&raft->taking.bytes);
     buf_done(&raft->installing.bytes);
     buf_done(&raft->incoming.bytes);
@@ -259,6 +260,7 @@ void raft_step(struct raft *raft, const struct raft_input *input, struct raft_ou
         snapshot_taken(raft, input->index, input->snapshot);
         break;
     }
+    snapshot_release(raft);
     ASSERT(raft->commit >= commit);
     ASSERT(raft->term >= term);
     ASSERT(raft->stable <= raft_log_last(&raft->log));

@@ -158,6 +158,7 @@ enum raft_mutant_number {
     MUTANT_RELEASE_EARLY,       /* log files go before the snapshot is durable */
     MUTANT_NO_NOOP,             /* no entry at a term's start: old entries never commit */
     MUTANT_NO_HINT_PROGRESS,    /* a reject never moves the probe back */
+    MUTANT_SNAPSHOT_RESTARTS,   /* a newer snapshot takes the place of one that is on its way */
     MUTANTS_END,
 };
 

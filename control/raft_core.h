@@ -73,6 +73,9 @@ struct raft {
     uint64_t verified; /* a follower: up to here its log is the leader's, this term */
     uint64_t acked;    /* ... and up to here it told it as durable */
 
+    struct raft_snapshot
+        sending; /* a leader's: older than `snapshot`, still on its way; index 0: none
+                  */
     struct raft_snapshot taking; /* index 0: none; else in write taking_write */
     uint64_t taking_write;
     struct raft_snapshot installing; /* likewise; the log is based on it already */
@@ -123,5 +126,6 @@ void snapshot_on_chunk(struct raft *raft, const struct raft_message *message);
 void snapshot_on_answer(struct raft *raft, const struct raft_message *message);
 void snapshot_taken(struct raft *raft, uint64_t index, struct buf *bytes);
 void snapshot_persisted(struct raft *raft);
+void snapshot_release(struct raft *raft); /* lets go of one that nobody waits for any more */
 
 #endif

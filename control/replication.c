@@ -218,6 +218,10 @@ void replication_on_answer(struct raft *raft, const struct raft_message *message
     }
     bool found = peer->mode == PEER_PROBE && message->verified + 1 >= peer->next;
     bool installed = peer->mode == PEER_SNAPSHOT && message->verified >= raft->log.base_index;
+    if (peer->mode == PEER_SNAPSHOT && !installed && message->verified >= peer->snapshot_index) {
+        peer->snapshot_index = 0; /* It has that one, but the log begins later by now: another. */
+        peer->waiting = false;
+    }
     if (found || installed) {
         raft->counts.snapshots_sent += installed ? 1 : 0;
         peer->mode = PEER_STREAM;

@@ -7,5 +7,6 @@
 
 bool directed_old_term_is_not_committed_by_counting(void); /* Figure 3.7 */
 bool directed_commit_stays_within_what_matched(void);
+bool directed_a_snapshot_on_its_way_is_finished(void);
 
 #endif

@@ -40,6 +40,8 @@ static const struct {
     {MUTANT_RELEASE_EARLY, "log files go before the snapshot is durable", NULL},
     {MUTANT_NO_NOOP, "no entry at the start of a term", NULL},
     {MUTANT_NO_HINT_PROGRESS, "a reject does not move the probe back", NULL},
+    {MUTANT_SNAPSHOT_RESTARTS, "a newer snapshot takes the place of one on its way",
+     directed_a_snapshot_on_its_way_is_finished},
 };
 #define MUTANTS_COUNT (sizeof(mutants) / sizeof(mutants[0]))
 

@@ -51,11 +51,6 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
     world->propose_ms = 1000000; /* The core's own clients are not here. */
-    /* A snapshot's transfer begins anew when the leader has taken a newer one: this state has some
-     * 15 kB, and in chunks of 60 bytes it would never arrive while proposals are repeated. */
-    if (world->chunk_size < 1000) {
-        world->chunk_size = 1000;
-    }
     /* Nodes that die again and again never train: half of the seeds leave them time. */
     if (world->crash_ms != 0 && rand_below(rand, 2) == 0) {
         world->crash_ms *= 4;

@@ -71,6 +71,42 @@ START_TEST(a_follower_commits_only_what_matched)
 }
 END_TEST
 
+START_TEST(a_snapshot_on_its_way_is_finished_before_a_newer_one)
+{
+    ck_assert(directed_a_snapshot_on_its_way_is_finished());
+}
+END_TEST
+
+START_TEST(a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken)
+{
+    struct world_options options;
+    world_options_calm(3, &options);
+    options.snapshot_entries = 5;
+    options.trailing_entries = 100;
+    options.chunk_size = 1;
+    options.propose_ms = 20;
+    options.delay_us_max = 20000;
+    all = hashes_new();
+    world = world_new(&options, &world_hashes, all);
+    unsigned leader = wait_leader();
+    unsigned follower = (leader + 1) % 3;
+    world_isolate(world, follower, true);
+    world_run_for(world, 5000);
+    world_isolate(world, follower, false);
+    uint64_t taken = control_commit_index(world_control(world, leader)) / 5;
+    world_run_for(world, 10000);
+    ck_assert_int_eq(world_leader(world), (int)leader);
+    ck_assert_uint_gt(control_commit_index(world_control(world, leader)) / 5, taken + 50);
+    struct control_stats stats;
+    control_stats(world_control(world, follower), &stats);
+    ck_assert_uint_eq(stats.snapshots_installed, 1);
+    ck_assert_uint_gt(control_applied_index(world_control(world, follower)) + 50,
+                      control_commit_index(world_control(world, leader)));
+    come_to_rest();
+    end();
+}
+END_TEST
+
 START_TEST(a_leader_whose_disk_is_full_ends_and_the_others_go_on)
 {
     calm(3, 4096);
@@ -464,6 +500,8 @@ Suite *unit_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, old_terms_entries_are_not_committed_by_counting_figure_3_7);
     tcase_add_test(tcase, a_follower_commits_only_what_matched);
+    tcase_add_test(tcase, a_snapshot_on_its_way_is_finished_before_a_newer_one);
+    tcase_add_test(tcase, a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken);
     tcase_add_test(tcase, a_leader_whose_disk_is_full_ends_and_the_others_go_on);
     tcase_add_test(tcase, a_follower_whose_disk_is_full_ends_and_comes_back_with_the_same_state);
     tcase_add_test(tcase, a_failed_fsync_ends_the_node_and_loses_nothing);
