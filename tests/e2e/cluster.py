@@ -77,7 +77,8 @@ class Node:
     def write_config(self):
         os.makedirs(self.state, exist_ok=True)
         lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: 127.0.0.1:{self.port}",
-                 f"advertise: 127.0.0.1:{self.port}", f"device: {self.cluster.device}",
+                 f"advertise: 127.0.0.1:{self.port}", f"device: {self.cluster.devices[self.index]}",
+                 f"device_share: {self.cluster.share}",
                  f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", "tls: off",
                  "http:", f"  listen: 127.0.0.1:{self.http}", "peers:"]
         for node in self.cluster.nodes:
@@ -134,10 +135,12 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, nodes=3, threads=1, device="cpu", keep=None, roles=None, start=True):
+    def __init__(self, nodes=3, threads=1, device="cpu", share="no", keep=None, roles=None, start=True):
+        """device: one for all nodes, or a list with one for each."""
         self.folder = tempfile.mkdtemp(prefix="coppelius-e2e-")
         self.keep = keep if keep is not None else bool(os.environ.get("COPPELIUS_KEEP"))
-        self.name, self.threads, self.device = "test", threads, device
+        self.name, self.threads, self.share = "test", threads, share
+        self.devices = device if isinstance(device, list) else [device] * nodes
         self.roles = roles or {}
         self.failed = False
         ports = free_ports(2 * nodes)
