@@ -1,0 +1,12 @@
+/* What the files of the shard share: shard.c (read), shard_header.c, shard_write.c. Private to the
+ * room. */
+#ifndef COPPELIUS_CHECKPOINT_SHARD_FORMAT_H
+#define COPPELIUS_CHECKPOINT_SHARD_FORMAT_H
+
+#include "checkpoint/shard.h"
+
+#define SHARD_FORMAT      "coppelius-shard-1"
+#define SHARD_PIECE_SIZE  (1U << 20) /* bytes of a write or read */
+#define SHARD_TENSORS_MAX 5
+
+#endif
