@@ -376,8 +376,8 @@ static const char usage[] =
     "\n"
     "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
     "wins over the environment, that over the file.\n"
-    "Exit status: 0 stopped as asked, 1 failed, 2 a bad option or configuration, 3 the self-test "
-    "failed.\n";
+    "Exit status: 0 stopped as asked, 1 failed, 2 a bad option or configuration, 3 the self-test\n"
+    "failed, 5 the peer port is taken, 7 the state folder is damaged.\n";
 
 static int bad_usage(const char *sentence, const char *argument)
 {
