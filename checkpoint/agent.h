@@ -87,7 +87,8 @@ struct agent_result {
     /* A folder's fsync failed: nothing is known about its names any more. The process must end (and
      * find out when it starts); agent_done() must not be called. */
     bool fatal;
-    bool scanned; /* `view` is true */
+    bool scanned;  /* `view` is true */
+    bool repaired; /* SCAN: CURRENT was damaged and names the newest epoch here again */
     struct err err;
     struct folder_view view;     /* after AGENT_SCAN, PUBLISH, DISCARD, DELETE */
     uint8_t sha256[SHA256_SIZE]; /* after AGENT_STAGE */

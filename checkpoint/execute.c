@@ -172,6 +172,8 @@ void agent_execute(struct fs *fs, const struct agent_action *action,
     int code = 0;
     switch (action->kind) {
     case AGENT_SCAN:
+        code = files_current_repair(fs, action->folder, &ret_result->repaired, &ret_result->fatal,
+                                    &ret_result->err);
         break;
     case AGENT_STAGE:
         code = stage(&w, content);

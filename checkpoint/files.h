@@ -28,6 +28,11 @@ int files_copy(struct fs *from_fs, const char *from, struct fs *to_fs, const cha
                uint8_t ret_sha256[SHA256_SIZE], struct err *err);
 
 /* current_write() that says whether the process must end. */
+/* CURRENT that names no epoch, or one that is not there, was damaged from outside: what it must
+ * name follows from the folder, for an epoch's folder is there only when it is whole.
+ * *ret_repaired: it names the newest one now, or is gone where there is none. */
+int files_current_repair(struct fs *fs, const char *folder, bool *ret_repaired, bool *ret_fatal,
+                         struct err *err);
 int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
                           struct err *err);
 

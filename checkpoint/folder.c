@@ -128,12 +128,66 @@ int current_read(struct fs *fs, const char *folder, uint64_t *ret_epoch, struct 
     return 0;
 }
 
-int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
-                          struct err *err)
+static int write_current(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
+                         struct err *err)
 {
     char path[FOLDER_PATH_SIZE];
     char fresh[FOLDER_PATH_SIZE];
     char text[MANIFEST_TEXT_SIZE + 1];
+    checkpoint_epoch_name(epoch, text);
+    (void)strcat(text, "\n");
+    (void)snprintf(path, sizeof(path), "%s/CURRENT", folder);
+    (void)snprintf(fresh, sizeof(fresh), "%s/CURRENT.new", folder);
+    int code = fs->ops->unlink(fs, fresh, err); /* A crash may have left one. */
+    if (code == 0) {
+        code = fs_create(fs, fresh, text, strlen(text), err);
+    }
+    if (code == 0) {
+        code = fs->ops->rename(fs, fresh, path, err);
+    }
+    return code != 0 ? code : files_sync_folder(fs, folder, ret_fatal, err);
+}
+
+static void on_newest(void *context, const char *name, bool is_folder)
+{
+    uint64_t *newest = context;
+    uint64_t epoch = is_folder ? checkpoint_epoch_of_name(name) : 0;
+    *newest = epoch > *newest ? epoch : *newest;
+}
+
+int files_current_repair(struct fs *fs, const char *folder, bool *ret_repaired, bool *ret_fatal,
+                         struct err *err)
+{
+    char path[FOLDER_PATH_SIZE];
+    uint64_t current = 0;
+    uint64_t newest = 0;
+    bool there = true;
+    int code = current_read(fs, folder, &current, err);
+    if (code == 0 && current != 0) {
+        checkpoint_epoch_folder(folder, current, path);
+        code = fs->ops->exists(fs, path, &there, err);
+    }
+    if ((code == 0 && there) || (code != 0 && code != ERR_DAMAGED)) {
+        return code;
+    }
+    if (err != NULL) {
+        *err = (struct err){0};
+    }
+    code = fs->ops->list(fs, folder, on_newest, &newest, err);
+    if (code == 0 && newest != 0) {
+        code = write_current(fs, folder, newest, ret_fatal, err);
+    } else if (code == 0) {
+        (void)snprintf(path, sizeof(path), "%s/CURRENT", folder);
+        code = fs->ops->unlink(fs, path, err);
+        code = code != 0 ? code : files_sync_folder(fs, folder, ret_fatal, err);
+    }
+    *ret_repaired = code == 0;
+    return code;
+}
+
+int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
+                          struct err *err)
+{
     uint64_t before = 0;
     int code = current_read(fs, folder, &before, err);
     if (code != 0) {
@@ -144,18 +198,7 @@ int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, boo
                        "'%s/CURRENT' is at epoch %" PRIu64 " and does not go back to %" PRIu64,
                        folder, before, epoch);
     }
-    checkpoint_epoch_name(epoch, text);
-    (void)strcat(text, "\n");
-    (void)snprintf(path, sizeof(path), "%s/CURRENT", folder);
-    (void)snprintf(fresh, sizeof(fresh), "%s/CURRENT.new", folder);
-    code = fs->ops->unlink(fs, fresh, err); /* A crash may have left one. */
-    if (code == 0) {
-        code = fs_create(fs, fresh, text, strlen(text), err);
-    }
-    if (code == 0) {
-        code = fs->ops->rename(fs, fresh, path, err);
-    }
-    return code != 0 ? code : files_sync_folder(fs, folder, ret_fatal, err);
+    return write_current(fs, folder, epoch, ret_fatal, err);
 }
 
 int current_write(struct fs *fs, const char *folder, uint64_t epoch, struct err *err)

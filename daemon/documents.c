@@ -158,7 +158,7 @@ static json_t *dataset(const struct facts_job *job)
     json_t *object = must(json_object());
     set(object, "digest", text_or_null(job->dataset));
     set(object, "rows", integer(job->rows));
-    set(object, "test_rows", integer(job->test_rows));
+    set(object, "test_rows", integer_if(job->storage[0] != '\0', job->test_rows));
     set(object, "features", integer(job->features));
     set(object, "coordinates", integer(job->coordinates));
     set(object, "storage", text_or_null(job->storage));

@@ -31,6 +31,7 @@ struct publication {
     uint64_t seen;     /* state.changes when the agent was last idle; asked again when it moves */
     bool idle;
     bool caught_up;
+    bool troubled; /* its last action failed, and this node's progress says so */
 
     uv_work_t work;
     struct agent_action action;
@@ -266,13 +267,33 @@ static void action_done(uv_work_t *work, int status)
         daemon_work_ended(daemon);
         return; /* The agent stays busy: nothing more is done to its files. */
     }
+    if (p->result.repaired) {
+        log_warning("publish.repaired",
+                    "job=%llu epoch=%llu reason=\"'%s/CURRENT' named no epoch that is there; it "
+                    "names the newest one again\"",
+                    (unsigned long long)p->job, (unsigned long long)p->result.view.current,
+                    p->action.folder);
+    }
     if (agent_done(&p->agent, &p->action, &p->result) != 0) {
+        struct progress *progress = &members_self(daemon)->progress;
+        if (progress->job == p->job) {
+            (void)snprintf(progress->trouble, sizeof(progress->trouble),
+                           "epoch %llu cannot be written: %s", (unsigned long long)p->action.epoch,
+                           p->result.err.text);
+            p->troubled = true;
+        }
         p->retry_ms = clock_now_ms() + RETRY_MS;
         bool lost = p->agent.lost_epoch != 0 && p->agent.lost_epoch == p->action.epoch;
         log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"%s\"",
                   (unsigned long long)p->job, (unsigned long long)p->action.epoch,
                   p->result.err.text, lost ? "it stays unpublished here" : "tried again");
-    } else if (p->action.kind == AGENT_PUBLISH) {
+    } else if (p->troubled) {
+        p->troubled = false;
+        if (members_self(daemon)->progress.job == p->job) {
+            members_self(daemon)->progress.trouble[0] = '\0';
+        }
+    }
+    if (p->result.code == 0 && p->action.kind == AGENT_PUBLISH) {
         log_notice("publish.done", "job=%llu epoch=%llu step=%llu folder=\"%s\"",
                    (unsigned long long)p->job, (unsigned long long)p->action.epoch,
                    (unsigned long long)p->action.manifest.step, p->action.folder);

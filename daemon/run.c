@@ -219,9 +219,11 @@ void run_turn(struct daemon *daemon)
     case RUN_ENDED:
         run_ended_turn(run, job);
         break;
+    case RUN_CONNECTING:
+        run_connecting_turn(run, job);
+        break;
     case RUN_PREPARING:
     case RUN_LOADING:
-    case RUN_CONNECTING:
     case RUN_CLOSING:
         break;
     }

@@ -196,6 +196,7 @@ void run_ended_turn(struct run *run, const struct state_job *job);
 /* run_exchange.c */
 int run_open_exchange(struct run *run, const struct state_job *job, struct err *err);
 void run_start_steps(struct run *run);
+void run_connecting_turn(struct run *run, const struct state_job *job);
 
 /* run_mail.c */
 void run_on_mail(struct mailbox *box);

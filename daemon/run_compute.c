@@ -152,6 +152,10 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
     if (load->seed_epoch != 0) {
         if (checkpoint_read_range(run->daemon->fs, load->seed_folder, first, end, &c->seed, err) !=
             0) {
+            size_t size = strlen(err->text);
+            (void)snprintf(err->text + size, sizeof(err->text) - size,
+                           "; bring the folder back from a copy and submit the job with --from, or "
+                           "submit it anew");
             return err_prefix(err, "start from epoch %llu: ", (unsigned long long)load->seed_epoch);
         }
     } else {

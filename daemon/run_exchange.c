@@ -15,6 +15,8 @@
     3600000U /* others may import for long; the control plane watches them \
               */
 
+#define LINKS_MS 10000U /* ... but once all have loaded, links are a matter of seconds */
+
 static int exchange_begin_of(void *context, uint64_t step, uint64_t rows, uint32_t chunk_rows,
                              struct err *err)
 {
@@ -145,6 +147,19 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
                                                         exchange_push_of, exchange_pull_of};
     run->learn_exchange = &run->learn_exchange_store;
     return 0;
+}
+
+void run_connecting_turn(struct run *run, const struct state_job *job)
+{
+    for (uint32_t r = 0; r < run->participants; r++) {
+        const struct progress *said =
+            &members_find(run->daemon, job->participants[r].node)->progress;
+        if (said->job != run->job || said->generation != run->generation ||
+            (strcmp(said->phase, "connect") != 0 && strcmp(said->phase, "step") != 0)) {
+            return;
+        }
+    }
+    exchange_expect_links(run->exchange, LINKS_MS);
 }
 
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming)

@@ -299,6 +299,27 @@ static void tell_checkpoint(struct daemon *daemon, const struct state_job *job,
     hex_of(epoch->accumulator_sha256, ret->accumulator_sha256);
 }
 
+/* Why a job that is under way may not get on: what its participants say. */
+static void tell_trouble(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
+{
+    if (control_leader(daemon->control) == 0) {
+        (void)snprintf(ret->reason, sizeof(ret->reason),
+                       "node %s knows no leader now: what it says of the job may be old",
+                       daemon->name);
+        return;
+    }
+    for (uint32_t i = 0; i < job->participants_count; i++) {
+        const struct member *member = members_find(daemon, job->participants[i].node);
+        const struct progress *progress = &member->progress;
+        if (progress->job == job->id && progress->generation == job->generation &&
+            progress->trouble[0] != '\0') {
+            (void)snprintf(ret->reason, sizeof(ret->reason), "node %s: %.480s", member->name,
+                           progress->trouble);
+            return;
+        }
+    }
+}
+
 static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
 {
     struct daemon *daemon = context;
@@ -322,6 +343,9 @@ static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
         struct coordinator_view view;
         members_view(daemon, &view);
         coordinator_wait_text(&daemon->state, &view, job, ret->reason, sizeof(ret->reason));
+    }
+    if (state_job_active(job) && job->reason[0] == '\0') {
+        tell_trouble(daemon, job, ret);
     }
     hex_of(job->identity, ret->identity);
     hex_of(job->dataset, ret->dataset);

@@ -53,6 +53,13 @@ int exchange_gather(struct exchange *exchange, uint64_t step, const double *para
     return 0;
 }
 
+void exchange_expect_links(struct exchange *exchange, uint32_t within_ms)
+{
+    unsigned none = 0;
+    ASSERT(within_ms > 0);
+    (void)atomic_compare_exchange_strong(&exchange->expect_ms, &none, within_ms);
+}
+
 void exchange_stats(const struct exchange *exchange, struct exchange_stats *ret_stats)
 {
     const struct exchange_counters *from = &exchange->counters;

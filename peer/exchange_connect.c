@@ -208,6 +208,14 @@ void links_adopt(struct exchange *exchange, struct peer_incoming *incoming)
 
 void links_connect_tick(struct exchange *exchange, uint64_t now_ms)
 {
+    unsigned expect_ms = atomic_load(&exchange->expect_ms);
+    if (expect_ms != 0 && !exchange->expecting) {
+        exchange->expecting = true;
+        if (now_ms + expect_ms < exchange->connect_deadline_ms) {
+            exchange->connect_deadline_ms = now_ms + expect_ms;
+            exchange->settings.connect_timeout_ms = expect_ms;
+        }
+    }
     for (uint32_t p = 0; p < exchange->participants_count; p++) {
         for (uint32_t s = 0; s < exchange->settings.streams && p != exchange->rank; s++) {
             struct bulk_slot *slot = links_slot(exchange, p, s);

@@ -156,6 +156,8 @@ struct exchange {
 
     /* Any thread. */
     struct exchange_counters counters;
+    atomic_uint expect_ms; /* exchange_expect_links(); 0: not called */
+    bool expecting;        /* ... and taken into connect_deadline_ms */
     _Atomic uint32_t directive;
     _Atomic bool gathering;
 

@@ -269,6 +269,9 @@ int exchange_pull(struct exchange *exchange, uint64_t step, uint32_t chunk,
  * earlier gather is still on its way; a newer step replaces an unfinished older one at rank 0. */
 int exchange_gather(struct exchange *exchange, uint64_t step, const double *parameter,
                     const double *accumulator, struct err *err);
+/* All participants are known to dial and listen by now: links that are not up within that time fail
+ * the exchange, however long connect_timeout_ms is. Any thread; the first call counts. */
+void exchange_expect_links(struct exchange *exchange, uint32_t within_ms);
 void exchange_stats(const struct exchange *exchange, struct exchange_stats *ret_stats);
 
 #endif

@@ -96,6 +96,28 @@ with tempfile.TemporaryDirectory() as folder:
         job = cluster.wait_job(job_id, seconds=60)
         claims.claim(job["parameter_sha256"] == undisturbed["parameter_sha256"], "a cut log: the same digest")
 
+    # CURRENT damaged: it names the newest epoch again. What hinders a publication is the job's reason, and it goes on after.
+    with Cluster(nodes=3) as cluster:
+        job_id = cluster.submit(short_job)
+        cluster.wait_for(lambda: (cluster.job(job_id)["epoch"] or 0) >= 1, 60, "a checkpoint")
+        node = next(n for n in cluster.nodes if n is not cluster.leader())
+        hindrance = os.path.join(node.job_folder(job_id), "CURRENT.new", "x")
+        node.kill()
+        with open(os.path.join(node.job_folder(job_id), "CURRENT"), "w") as f:
+            f.write("epoch-00009999\n")
+        os.makedirs(hindrance)
+        node.start()
+        job = cluster.wait_for(lambda: (lambda j: j if j and "get no further" in (j["reason"] or "") else None)(
+            cluster.job_or_none(job_id)),
+                               20, "the job's reason")
+        claims.claim(f"node {node.name}: " in job["reason"], f"what hinders it is named: {job['reason']}")
+        shutil.rmtree(os.path.dirname(hindrance))
+        job = cluster.wait_job(job_id, seconds=60)
+        claims.claim(job["parameter_sha256"] == undisturbed["parameter_sha256"], "a damaged CURRENT: the same digest")
+        with open(os.path.join(node.job_folder(job_id), "CURRENT")) as f:
+            text = f.read()
+        claims.claim(text == f"epoch-{job['epoch']:08d}\n", f"a damaged CURRENT is right again: {text!r}")
+
     # A cluster whose first start is spread over time: who comes late is no stranger.
     with Cluster(nodes=3, start=False) as cluster:
         cluster.nodes[0].start()

@@ -309,6 +309,39 @@ START_TEST(current_does_not_go_back)
 }
 END_TEST
 
+START_TEST(a_damaged_current_names_the_newest_epoch_again)
+{
+    static const char *const bad[] = {"../../etc\n", "", "epoch-00000099\n", "epoch-00000003"};
+    struct fs *fs = folders[0].fs;
+    struct err err = {0};
+    struct agent_action scan = {.kind = AGENT_SCAN, .job = 9};
+
+    uint64_t epoch = 0;
+    (void)snprintf(scan.folder, sizeof(scan.folder), "jobs/9-x");
+    ck_assert_int_eq(fs_mkdir_all(fs, "jobs/9-x", &err), 0);
+    for (size_t i = 0; i < 4; i++) { /* No epoch is there: it goes. */
+        ck_assert_int_eq(fs_replace(fs, "jobs/9-x/CURRENT", bad[i], strlen(bad[i]), &err), 0);
+        agent_execute(fs, &scan, NULL, &result);
+        ck_assert_msg(result.code == 0, "%s", result.err.text);
+        ck_assert(result.repaired);
+        ck_assert(result.scanned);
+        ck_assert_uint_eq(result.view.current, 0);
+    }
+    ck_assert_int_eq(fs_mkdir_all(fs, "jobs/9-x/epoch-00000002", &err), 0);
+    ck_assert_int_eq(fs_mkdir_all(fs, "jobs/9-x/epoch-00000003", &err), 0);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(fs_replace(fs, "jobs/9-x/CURRENT", bad[i], strlen(bad[i]), &err), 0);
+        agent_execute(fs, &scan, NULL, &result);
+        ck_assert(result.repaired);
+        ck_assert_uint_eq(result.view.current, 3);
+        ck_assert_int_eq(current_read(fs, "jobs/9-x", &epoch, &err), 0);
+        ck_assert_uint_eq(epoch, 3);
+    }
+    agent_execute(fs, &scan, NULL, &result);
+    ck_assert(!result.repaired);
+}
+END_TEST
+
 /* ---- whole checkpoints ---- */
 
 static void sources(struct checkpoint_source from[3])
@@ -415,6 +448,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_lost_capture_aborts_what_it_was_begun_for);
     tcase_add_test(tests, collected_epochs_go_and_the_current_one_never);
     tcase_add_test(tests, current_does_not_go_back);
+    tcase_add_test(tests, a_damaged_current_names_the_newest_epoch_again);
     tcase_add_test(tests, three_nodes_folders_make_a_whole_one);
     tcase_add_test(tests, a_damaged_shard_is_named_and_taken_from_another_source);
     tcase_add_test(tests, swapped_shards_and_a_replayed_manifest_are_refused);

@@ -162,6 +162,23 @@ START_TEST(an_absent_peer_is_named_at_the_connect_deadline)
 }
 END_TEST
 
+START_TEST(links_that_are_expected_are_not_waited_for_an_hour)
+{
+    struct cluster_settings settings = usual(2);
+    settings.connect_timeout_ms = 3600000;
+    settings.played_by_hand = 2;
+    cluster_open(&cluster, &settings);
+    cluster_start(&cluster);
+    struct cluster_node *node = &cluster.nodes[0];
+    ck_assert(!cluster_run(&cluster, &node->failed, 1, 300));
+    exchange_expect_links(node->exchange, 400);
+    exchange_expect_links(node->exchange, 60000); /* The first call counts. */
+    ck_assert(cluster_run(&cluster, &node->failed, 1, 8000));
+    check_says(&node->failure, ERR_TIMEOUT, "connect, 0 of 2 connections are up within 0.4 s: ");
+    cluster_close(&cluster);
+}
+END_TEST
+
 START_TEST(close_and_cancel_never_hang)
 {
     struct cluster_settings settings = usual(2);
@@ -512,6 +529,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, idle_links_are_not_silent);
     tcase_add_test(tcase, a_failed_finish_ends_it_for_all_with_its_sentence);
     tcase_add_loop_test(tcase, an_absent_peer_is_named_at_the_connect_deadline, 0, 2);
+    tcase_add_test(tcase, links_that_are_expected_are_not_waited_for_an_hour);
     tcase_add_test(tcase, close_and_cancel_never_hang);
     tcase_add_loop_test(tcase, a_cancel_tells_the_peers_in_a_step_and_nobody_between_steps, 0, 2);
     tcase_add_loop_test(tcase, who_differs_is_refused_by_name, 0,
