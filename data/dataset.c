@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "data/digest.h"
 #include "data/faults.h"
+#include "data/share.h"
 
 #define PATH_SIZE      4096
 #define NAMES_SIZE_MAX (UINT64_C(1) << 30)
@@ -35,6 +36,23 @@ static int open_file(const char *folder, const char *name, struct dataset_file *
     file->path = join(folder, name);
     int code = npy_open(file->path, &file->npy, &file->fd, err);
     return code == ERR_NOT_FOUND ? err_forget(err) : code;
+}
+
+int dataset_pread(const struct dataset *dataset, const struct dataset_file *file, uint64_t offset,
+                  void *bytes, size_t size, struct err *err)
+{
+    const struct copy_record *partial = &dataset->partial;
+    uint64_t end = offset + size; /* No overflow: both are within the file by its header. */
+    for (uint64_t at = offset; partial->have != NULL && at < end;) {
+        if (!copy_record_has(partial, file->first_block + at / SHARE_BLOCK_SIZE)) {
+            return err_set(err, ERR_DAMAGED,
+                           "%s: bytes %llu to %llu are not in this partial copy: its columns are "
+                           "others",
+                           file->path, (unsigned long long)offset, (unsigned long long)end);
+        }
+        at = (at / SHARE_BLOCK_SIZE + 1) * SHARE_BLOCK_SIZE;
+    }
+    return npy_pread(file->fd, file->path, offset, bytes, size, err);
 }
 
 static void close_file(struct dataset_file *file)
@@ -295,6 +313,29 @@ static int open_files(struct dataset *dataset, struct err *err)
     return dense ? check_dense(dataset, err) : check_sparse(dataset, err);
 }
 
+/* Where the folder is a partial copy: what is there. */
+static int read_partial(struct dataset *dataset, struct err *err)
+{
+    struct dataset_file *files[] = {&dataset->x, &dataset->data, &dataset->indices,
+                                    &dataset->indptr, &dataset->y};
+    static const char *const names[] = {"x.npy", "data.npy", "indices.npy", "indptr.npy", "y.npy"};
+    if (!dataset->info.has_manifest) {
+        return 0;
+    }
+    int code = copy_record_read(dataset->folder, &dataset->manifest, &dataset->partial, err);
+    if (code == ERR_NOT_FOUND) {
+        return err_forget(err);
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && code == 0; i++) {
+        files[i]->first_block = copy_first_block(&dataset->manifest, names[i]);
+        if (files[i]->fd >= 0 && files[i]->first_block == UINT64_MAX) {
+            code = err_set(err, ERR_DAMAGED, "%s: is not in the manifest of a partial copy",
+                           files[i]->path);
+        }
+    }
+    return code;
+}
+
 static int check_shape(const struct dataset *dataset, struct err *err)
 {
     const struct dataset_info *info = &dataset->info;
@@ -345,6 +386,7 @@ int dataset_open(const char *folder, struct dataset **ret_dataset, struct err *e
         code = check_shape(made, err);
     }
     code = code == 0 ? check_manifest(made, err) : code;
+    code = code == 0 ? read_partial(made, err) : code;
     code = code == 0 ? read_names(made, err) : code;
     if (code != 0) {
         dataset_close(made);
@@ -367,6 +409,7 @@ void dataset_close(struct dataset *dataset)
     close_file(&dataset->indptr);
     close_file(&dataset->y);
     buf_done(&dataset->names);
+    copy_record_done(&dataset->partial);
     free(dataset->name_offsets);
     free(dataset->numbers);
     free(dataset->folder);

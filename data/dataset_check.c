@@ -22,8 +22,8 @@ int dataset_indptr(const struct dataset *dataset, uint64_t first, uint64_t count
     uint64_t before = 0;
     for (uint64_t at = 0; at < count && code == 0;) {
         uint64_t piece = count - at < INDPTR_PIECE ? count - at : INDPTR_PIECE;
-        code = npy_pread(file->fd, file->path, file->npy.offset + (first + at) * file->npy.item,
-                         bytes, (size_t)(piece * file->npy.item), err);
+        code = dataset_pread(dataset, file, file->npy.offset + (first + at) * file->npy.item, bytes,
+                             (size_t)(piece * file->npy.item), err);
         for (uint64_t i = 0; i < piece && code == 0; i++) {
             int64_t value = 0;
             if (file->npy.item == 8) {
@@ -81,36 +81,11 @@ int dataset_counts(const struct dataset *dataset, uint64_t first, uint64_t end, 
 
 int dataset_digest(struct dataset *dataset, uint8_t ret_digest[SHA256_SIZE], struct err *err)
 {
-    struct buf bytes = BUF_NONE;
-    const struct dataset_info *info = &dataset->info;
-    buf_put_text(&bytes, "coppelius dataset 1");
-    buf_put_u64(&bytes, info->rows);
-    buf_put_u64(&bytes, info->features);
-    buf_put_u8(&bytes, info->sparse ? 1 : 0);
-    int code = 0;
-    for (size_t i = 0; manifest_file_names[i] != NULL && code == 0; i++) {
-        const struct manifest_file *said =
-            manifest_find(&dataset->manifest, manifest_file_names[i]);
-        uint8_t digest[SHA256_SIZE];
-        uint64_t size = 0;
-        if (said != NULL) {
-            memcpy(digest, said->digest, sizeof(digest));
-        } else {
-            char path[PATH_SIZE];
-            (void)snprintf(path, sizeof(path), "%s/%s", dataset->folder, manifest_file_names[i]);
-            code = digest_file(path, NULL, digest, &size, err);
-            if (code == ERR_NOT_FOUND) {
-                code = err_forget(err);
-                continue;
-            }
-        }
-        buf_put_text(&bytes, manifest_file_names[i]);
-        buf_put(&bytes, digest, sizeof(digest));
-    }
+    struct manifest manifest;
+    int code = dataset_manifest(dataset, NULL, &manifest, NULL, err);
     if (code == 0) {
-        sha256_of(bytes.bytes, bytes.size, ret_digest);
+        manifest_digest(&manifest, ret_digest);
     }
-    buf_done(&bytes);
     return code;
 }
 
@@ -121,6 +96,10 @@ int dataset_verify(const struct dataset *dataset, const struct data_progress *pr
         return err_set(err, ERR_DATA, "%s: there is no manifest.json to verify against",
                        dataset->folder);
     }
+    if (dataset->partial.have != NULL) {
+        return err_set(err, ERR_STATE, "%s: is a partial copy, verified block by block as it came",
+                       dataset->folder);
+    }
     struct meter meter;
     meter_start(&meter, progress, "digest", dataset->info.bytes);
     for (size_t i = 0; i < dataset->manifest.files_count; i++) {
@@ -129,7 +108,7 @@ int dataset_verify(const struct dataset *dataset, const struct data_progress *pr
         uint8_t digest[SHA256_SIZE];
         uint64_t size = 0;
         (void)snprintf(path, sizeof(path), "%s/%s", dataset->folder, file->name);
-        int code = digest_file(path, &meter, digest, &size, err);
+        int code = digest_file(path, &meter, digest, NULL, &size, err);
         if (code != 0) {
             return code;
         }

@@ -1,18 +1,16 @@
 /* data_import: settings in, a whole native folder out, or nothing. */
 #include "data/data.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/rand.h"
 #include "data/digest.h"
+#include "data/folder.h"
 #include "data/intake.h"
 #include "data/manifest.h"
 
@@ -30,39 +28,6 @@ int intake_open_sink(struct intake *intake, bool sparse, bool has_target, uint64
     return code;
 }
 
-/* Deletes a flat folder of ours; what cannot be deleted stays. */
-static void remove_folder(const char *folder)
-{
-    DIR *list = opendir(folder);
-    if (list == NULL) {
-        return;
-    }
-    for (struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
-        (void)unlinkat(dirfd(list), entry->d_name, 0); /* "." and ".." fail, which is fine. */
-    }
-    (void)closedir(list);
-    (void)rmdir(folder);
-}
-
-static int write_file(const char *folder, const char *name, const struct buf *bytes,
-                      struct err *err)
-{
-    char path[PATH_SIZE];
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        return err_set(err, ERR_DISK, "%s: %s", path, err_errno(errno));
-    }
-    int code = spill_write(fd, 0, bytes->bytes, bytes->size, err);
-    if (code == 0 && fsync(fd) != 0) {
-        code = err_set(err, ERR_DISK, "syncing %s: %s", path, err_errno(errno));
-    }
-    if (close(fd) != 0 && code == 0) {
-        code = err_set(err, ERR_DISK, "closing %s: %s", path, err_errno(errno));
-    }
-    return code;
-}
-
 static int write_names(const struct intake *intake, struct err *err)
 {
     struct buf text = BUF_NONE;
@@ -77,7 +42,7 @@ static int write_names(const struct intake *intake, struct err *err)
             buf_print(&text, "%s\n", columns_name(columns, i));
         }
     }
-    int code = text.size > 0 ? write_file(intake->folder, "columns.txt", &text, err) : 0;
+    int code = text.size > 0 ? folder_write(intake->folder, "columns.txt", &text, err) : 0;
     buf_done(&text);
     return code;
 }
@@ -106,11 +71,12 @@ static int write_manifest(const struct intake *intake, bool sparse,
     }
     struct meter meter;
     meter_start(&meter, progress, "digest", total);
+    struct buf blocks = BUF_NONE;
     int code = 0;
     for (size_t i = 0; manifest_file_names[i] != NULL && code == 0; i++) {
         struct manifest_file *file = &manifest.files[manifest.files_count];
         (void)snprintf(path, sizeof(path), "%s/%s", intake->folder, manifest_file_names[i]);
-        code = digest_file(path, &meter, file->digest, &file->bytes, err);
+        code = digest_file(path, &meter, file->digest, &blocks, &file->bytes, err);
         if (code == ERR_NOT_FOUND) {
             code = err_forget(err);
             continue;
@@ -120,40 +86,16 @@ static int write_manifest(const struct intake *intake, bool sparse,
     }
     struct buf bytes = BUF_NONE;
     if (code == 0) {
+        manifest.has_blocks = true;
+        sha256_of(blocks.bytes, blocks.size, manifest.blocks_digest);
+        code = folder_write(intake->folder, "blocks.bin", &blocks, err);
+    }
+    buf_done(&blocks);
+    if (code == 0) {
         data_manifest_write(&manifest, &bytes);
-        code = write_file(intake->folder, "manifest.json", &bytes, err);
+        code = folder_write(intake->folder, "manifest.json", &bytes, err);
     }
     buf_done(&bytes);
-    return code;
-}
-
-/* The folder is whole: synced, renamed, the parent synced. */
-static int publish(const char *fresh, const char *output, struct err *err)
-{
-    char parent[PATH_SIZE];
-    (void)snprintf(parent, sizeof(parent), "%s", output);
-    char *slash = strrchr(parent, '/');
-    if (slash == NULL) {
-        (void)snprintf(parent, sizeof(parent), ".");
-    } else {
-        slash[slash == parent ? 1 : 0] = '\0';
-    }
-    int fresh_fd = open(fresh, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int code = 0;
-    struct stat status;
-    if (lstat(output, &status) == 0) { /* Somebody else was faster. */
-        code = err_set(err, ERR_USAGE, "%s exists already", output);
-    } else if (fresh_fd < 0 || parent_fd < 0 || fsync(fresh_fd) != 0 ||
-               rename(fresh, output) != 0 || fsync(parent_fd) != 0) {
-        code = err_set(err, ERR_DISK, "renaming to %s: %s", output, err_errno(errno));
-    }
-    if (fresh_fd >= 0) {
-        (void)close(fresh_fd);
-    }
-    if (parent_fd >= 0) {
-        (void)close(parent_fd);
-    }
     return code;
 }
 
@@ -221,7 +163,7 @@ static int import_into(struct intake *intake, const char *output,
     code = sink_finish(&intake->sink, sparse, intake->features, &meter, err);
     code = code == 0 ? write_names(intake, err) : code;
     code = code == 0 ? write_manifest(intake, sparse, progress, err) : code;
-    code = code == 0 ? publish(intake->folder, output, err) : code;
+    code = code == 0 ? folder_publish(intake->folder, output, err) : code;
     report->rows = intake->sink.rows;
     report->rows_dropped = intake->rows_dropped;
     report->features = intake->features;
@@ -278,7 +220,7 @@ int data_import(const struct data_settings *settings, const char *output,
         (void)err_prefix(err, "import to %s: ", target);
     }
     if (code != 0) {
-        remove_folder(fresh);
+        folder_remove(fresh);
     } else if (ret_report != NULL) {
         *ret_report = report;
     }

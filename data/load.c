@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/rand.h"
+#include "data/share.h"
 
 #define TARGETS_PIECE 65536U
 
@@ -87,6 +88,40 @@ int dataset_block_bytes(const struct dataset *dataset, const struct dataset_view
     return code;
 }
 
+int dataset_ranges(const struct dataset *dataset, uint64_t first, uint64_t end,
+                   struct dataset_range *ret_ranges, size_t *ret_count, struct err *err)
+{
+    ASSERT(first <= end);
+    ASSERT(end <= dataset->info.features);
+    if (!dataset->info.sparse) {
+        uint64_t column = dataset->info.rows * sizeof(float);
+        ret_ranges[0] = (struct dataset_range){"x.npy", dataset->x.npy.offset + first * column,
+                                               (end - first) * column};
+        *ret_count = 1;
+        return 0;
+    }
+    uint64_t bounds[2] = {0, 0};
+    const struct npy *indptr = &dataset->indptr.npy;
+    const struct npy *indices = &dataset->indices.npy;
+    int code = dataset_indptr(dataset, first, 1, &bounds[0], err);
+    code = code == 0 ? dataset_indptr(dataset, end, 1, &bounds[1], err) : code;
+    if (code == 0 && bounds[1] < bounds[0]) {
+        code = err_set(err, ERR_DAMAGED, "%s: does not ascend", dataset->indptr.path);
+    }
+    if (code != 0) {
+        return code;
+    }
+    uint64_t entries = bounds[1] - bounds[0];
+    ret_ranges[0] = (struct dataset_range){"indptr.npy", indptr->offset + first * indptr->item,
+                                           (end - first + 1) * indptr->item};
+    ret_ranges[1] = (struct dataset_range){
+        "data.npy", dataset->data.npy.offset + bounds[0] * sizeof(float), entries * sizeof(float)};
+    ret_ranges[2] = (struct dataset_range){
+        "indices.npy", indices->offset + bounds[0] * indices->item, entries * indices->item};
+    *ret_count = DATASET_RANGES_MAX;
+    return 0;
+}
+
 static int check_memory(const struct dataset *dataset, const struct dataset_view *view,
                         uint64_t first, uint64_t end, struct err *err)
 {
@@ -166,8 +201,8 @@ static int read_targets(const struct dataset *dataset, double *targets, struct e
     for (uint64_t at = 0; at < dataset->info.rows && code == 0;) {
         uint64_t count = dataset->info.rows - at;
         count = count < TARGETS_PIECE ? count : TARGETS_PIECE;
-        code = npy_pread(y->fd, y->path, y->npy.offset + at * y->npy.item, bytes,
-                         (size_t)(count * y->npy.item), err);
+        code = dataset_pread(dataset, y, y->npy.offset + at * y->npy.item, bytes,
+                             (size_t)(count * y->npy.item), err);
         for (uint64_t i = 0; i < count && code == 0; i++) {
             double value = npy_value(&y->npy, bytes, (size_t)i);
             if (value - value != 0.0) {

@@ -82,8 +82,8 @@ static int read_column(struct load *load, struct scratch *scratch, uint64_t feat
         return expand_column(load, scratch, feature, err);
     }
     const struct dataset_file *x = &dataset->x;
-    int code = npy_pread(x->fd, x->path, x->npy.offset + feature * rows * sizeof(float),
-                         scratch->column, (size_t)rows * sizeof(float), err);
+    int code = dataset_pread(dataset, x, x->npy.offset + feature * rows * sizeof(float),
+                             scratch->column, (size_t)rows * sizeof(float), err);
     if (code != 0) {
         return code;
     }

@@ -23,13 +23,13 @@ int load_entries(const struct dataset *dataset, uint64_t first, size_t count, ui
     const struct dataset_file *data = &dataset->data;
     const struct dataset_file *indices = &dataset->indices;
     ASSERT(count <= ENTRIES_PIECE);
-    int code = npy_pread(data->fd, data->path, data->npy.offset + first * sizeof(float), values,
-                         count * sizeof(float), err);
+    int code = dataset_pread(dataset, data, data->npy.offset + first * sizeof(float), values,
+                             count * sizeof(float), err);
     uint8_t *narrow = (uint8_t *)rows; /* 4-byte indices are read to the front and widened. */
-    code = code == 0 ? npy_pread(indices->fd, indices->path,
-                                 indices->npy.offset + first * indices->npy.item, narrow,
-                                 count * indices->npy.item, err)
-                     : code;
+    code = code == 0
+               ? dataset_pread(dataset, indices, indices->npy.offset + first * indices->npy.item,
+                               narrow, count * indices->npy.item, err)
+               : code;
     if (code != 0) {
         return code;
     }

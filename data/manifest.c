@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "data/share.h"
 
 const char *const manifest_file_names[] = {"x.npy", "data.npy",    "indices.npy", "indptr.npy",
                                            "y.npy", "columns.txt", NULL};
@@ -73,6 +74,23 @@ static int parse_files(const json_t *files, struct manifest *manifest, struct er
     return 0;
 }
 
+/* A table of another block size is as good as none: it is made again where it is asked for. */
+static int parse_blocks(const json_t *blocks, struct manifest *manifest, struct err *err)
+{
+    uint64_t bytes = 0;
+    const json_t *digest = json_object_get(blocks, "sha256");
+    if (blocks == NULL) {
+        return 0;
+    }
+    int code = get_count(blocks, "bytes", &bytes, err);
+    if (code == 0 && (!json_is_string(digest) ||
+                      sha256_from_hex(json_string_value(digest), manifest->blocks_digest) != 0)) {
+        code = err_set(err, ERR_DAMAGED, "'blocks' lacks a SHA-256 of 64 digits");
+    }
+    manifest->has_blocks = code == 0 && bytes == SHARE_BLOCK_SIZE;
+    return code;
+}
+
 static int parse_root(const json_t *root, struct manifest *manifest, struct err *err)
 {
     const json_t *format = json_object_get(root, "format");
@@ -106,6 +124,7 @@ static int parse_root(const json_t *root, struct manifest *manifest, struct err 
     code = code == 0 ? get_count(root, "features", &manifest->features, err) : code;
     code = code == 0 ? get_count(root, "nonzeros", &manifest->nonzeros, err) : code;
     code = code == 0 ? get_count(root, "rows_dropped", &manifest->rows_dropped, err) : code;
+    code = code == 0 ? parse_blocks(json_object_get(root, "blocks"), manifest, err) : code;
     return code == 0 ? parse_files(json_object_get(root, "files"), manifest, err) : code;
 }
 
@@ -149,10 +168,44 @@ void data_manifest_write(const struct manifest *manifest, struct buf *bytes)
                              manifest->named ? "header" : "numbers", "rows_dropped",
                              (json_int_t)manifest->rows_dropped, "files", files);
     ASSERT(root != NULL);
+    if (manifest->has_blocks) {
+        char hex[SHA256_HEX_SIZE];
+        sha256_hex(manifest->blocks_digest, hex);
+        json_t *blocks =
+            json_pack("{s:I, s:s}", "bytes", (json_int_t)SHARE_BLOCK_SIZE, "sha256", hex);
+        ASSERT(json_object_set_new(root, "blocks", blocks) == 0);
+    }
     char *text = json_dumps(root, JSON_INDENT(2));
     ASSERT(text != NULL);
     buf_put(bytes, text, strlen(text));
     buf_put_u8(bytes, '\n');
     free(text);
     json_decref(root);
+}
+
+void manifest_digest(const struct manifest *manifest, uint8_t ret_digest[SHA256_SIZE])
+{
+    struct buf bytes = BUF_NONE;
+    buf_put_text(&bytes, "coppelius dataset 1");
+    buf_put_u64(&bytes, manifest->rows);
+    buf_put_u64(&bytes, manifest->features);
+    buf_put_u8(&bytes, manifest->sparse == 1 ? 1 : 0);
+    for (size_t i = 0; manifest_file_names[i] != NULL; i++) {
+        const struct manifest_file *file = manifest_find(manifest, manifest_file_names[i]);
+        if (file != NULL) {
+            buf_put_text(&bytes, file->name);
+            buf_put(&bytes, file->digest, sizeof(file->digest));
+        }
+    }
+    sha256_of(bytes.bytes, bytes.size, ret_digest);
+    buf_done(&bytes);
+}
+
+uint64_t manifest_blocks(const struct manifest *manifest)
+{
+    uint64_t blocks = 0;
+    for (size_t i = 0; i < manifest->files_count; i++) {
+        blocks += share_blocks_of(manifest->files[i].bytes);
+    }
+    return blocks;
 }

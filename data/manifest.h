@@ -2,8 +2,12 @@
  *
  * {"format": "coppelius-dataset", "schema": 1, "storage": "dense" | "sparse", "rows": n,
  * "features": d, "nonzeros": k, "target": "name" | null, "names": "header" | "numbers",
- * "rows_dropped": n, "files": {"x.npy": {"bytes": n, "sha256": "…"}, …}} Only format, schema and
- * files are required: the rest is checked against the files where it is there. */
+ * "rows_dropped": n, "files": {"x.npy": {"bytes": n, "sha256": "…"}, …},
+ * "blocks": {"bytes": 1048576, "sha256": "…"}} Only format, schema and files are required: the rest
+ * is checked against the files where it is there. blocks.bin is the SHA-256 of each block of each
+ * file, files in the order of manifest_file_names; "blocks" has the digest of that table. The
+ * dataset's own digest (dataset_digest) is over shape, storage and the whole files' digests:
+ * neither the table nor its absence changes it. */
 #ifndef COPPELIUS_DATA_MANIFEST_H
 #define COPPELIUS_DATA_MANIFEST_H
 
@@ -35,6 +39,8 @@ struct manifest {
     char target[DATA_NAME_SIZE_MAX + 1]; /* "" where there is none or it has no name */
     struct manifest_file files[MANIFEST_FILES_MAX];
     size_t files_count;
+    bool has_blocks;
+    uint8_t blocks_digest[SHA256_SIZE]; /* of the table */
 };
 
 /* The names of the files that a native folder may have, but for manifest.json; NULL at the end. */
@@ -45,5 +51,10 @@ int data_manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_
                         struct err *err);
 void data_manifest_write(const struct manifest *manifest, struct buf *bytes);
 const struct manifest_file *manifest_find(const struct manifest *manifest, const char *name);
+/* What names a dataset: over rows, features, storage and the files' digests, all of which must be
+ * in the manifest. */
+void manifest_digest(const struct manifest *manifest, uint8_t ret_digest[SHA256_SIZE]);
+/* Blocks of all its files; files are counted in the order of manifest_file_names. */
+uint64_t manifest_blocks(const struct manifest *manifest);
 
 #endif

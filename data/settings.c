@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/buf.h"
 #include "data/digest.h"
+#include "data/share.h"
 #include "data/source.h"
 
 static const char *const format_names[] = {"csv", "space", "svm", "npy", "native"};
@@ -97,10 +98,37 @@ int data_settings_check(const struct data_settings *settings, struct err *err)
     return check_marks(settings, err);
 }
 
-int digest_file(const char *path, struct meter *meter, uint8_t ret_digest[SHA256_SIZE],
-                uint64_t *ret_bytes, struct err *err)
+static void end_block(struct sha256 *block, struct buf *blocks)
 {
-    enum { CHUNK = 1 << 20 };
+    uint8_t digest[SHA256_SIZE];
+    sha256_finish(block, digest);
+    buf_put(blocks, digest, sizeof(digest));
+}
+
+/* The bytes at `total` of the file go on with its blocks; a read may end anywhere. */
+static void add_block(struct sha256 *block, uint64_t total, const uint8_t *bytes, size_t size,
+                      struct buf *blocks)
+{
+    while (size > 0) {
+        size_t used = (size_t)(total % SHARE_BLOCK_SIZE);
+        size_t piece = SHARE_BLOCK_SIZE - used < size ? SHARE_BLOCK_SIZE - used : size;
+        if (used == 0) {
+            sha256_init(block);
+        }
+        sha256_update(block, bytes, piece);
+        if (used + piece == SHARE_BLOCK_SIZE) {
+            end_block(block, blocks);
+        }
+        bytes += piece;
+        total += piece;
+        size -= piece;
+    }
+}
+
+int digest_file(const char *path, struct meter *meter, uint8_t ret_digest[SHA256_SIZE],
+                struct buf *blocks, uint64_t *ret_bytes, struct err *err)
+{
+    enum { CHUNK = SHARE_BLOCK_SIZE };
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) {
@@ -119,6 +147,7 @@ int digest_file(const char *path, struct meter *meter, uint8_t ret_digest[SHA256
     uint8_t *bytes = malloc(CHUNK);
     ASSERT(bytes != NULL);
     struct sha256 sha;
+    struct sha256 block = {NULL};
     sha256_init(&sha);
     uint64_t total = 0;
     int code = 0;
@@ -134,6 +163,9 @@ int digest_file(const char *path, struct meter *meter, uint8_t ret_digest[SHA256
             break;
         }
         sha256_update(&sha, bytes, (size_t)got);
+        if (blocks != NULL) {
+            add_block(&block, total, bytes, (size_t)got, blocks);
+        }
         total += (uint64_t)got;
         code = meter != NULL ? meter_add(meter, (uint64_t)got, err) : 0;
         if (code != 0) {
@@ -144,7 +176,11 @@ int digest_file(const char *path, struct meter *meter, uint8_t ret_digest[SHA256
     (void)close(fd);
     if (code != 0) {
         sha256_done(&sha);
+        sha256_done(&block);
         return code;
+    }
+    if (blocks != NULL && total % SHARE_BLOCK_SIZE != 0) {
+        end_block(&block, blocks);
     }
     sha256_finish(&sha, ret_digest);
     *ret_bytes = total;
@@ -191,7 +227,7 @@ int data_cache_key(const struct data_settings *settings, const struct data_progr
     for (size_t i = 0; i < settings->paths_count && code == 0; i++) {
         uint8_t digest[SHA256_SIZE];
         uint64_t size = 0;
-        code = digest_file(settings->paths[i], &meter, digest, &size, err);
+        code = digest_file(settings->paths[i], &meter, digest, NULL, &size, err);
         if (code == 0) {
             buf_put(&bytes, digest, sizeof(digest));
             buf_put_u64(&bytes, size);
