@@ -36,7 +36,7 @@ void handshake_put_hello(struct buf *body, const struct peer_hello *hello)
     message.incarnation = hello->incarnation;
     message.protocol_version = hello->protocol;
     message.class_ = (Peer__Class)hello->class;
-    if (hello->class == PEER_BULK) {
+    if (hello->class == PEER_BULK || hello->class == PEER_DATA) {
         message.job = hello->job;
         message.generation = hello->generation;
         message.identity.data = identity;
@@ -96,7 +96,8 @@ static int hello_of(const Peer__Hello *message, struct peer_hello *hello, struct
         return err->code;
     }
     if (message->class_ != PEER__CLASS__CLASS_CONTROL &&
-        message->class_ != PEER__CLASS__CLASS_BULK && message->class_ != PEER__CLASS__CLASS_CTL) {
+        message->class_ != PEER__CLASS__CLASS_BULK && message->class_ != PEER__CLASS__CLASS_CTL &&
+        message->class_ != PEER__CLASS__CLASS_DATA) {
         return err_set(err, ERR_PROTO, "a HELLO of class %d came", (int)message->class_);
     }
     hello->protocol = message->protocol_version;
@@ -107,7 +108,7 @@ static int hello_of(const Peer__Hello *message, struct peer_hello *hello, struct
     hello->generation = message->generation;
     hello->stream = message->stream;
     hello->streams = message->streams;
-    if (hello->class == PEER_BULK) {
+    if (hello->class == PEER_BULK || hello->class == PEER_DATA) {
         if (message->identity.len != sizeof(hello->identity)) {
             return err_set(err, ERR_PROTO, "a HELLO with an identity of %zu bytes came; it has 32",
                            message->identity.len);

@@ -23,6 +23,11 @@ enum peer_kind {
     PEER_RESULT = 21, /* panel losses, then residuals, of a chunk */
     PEER_GATHER = 22, /* a node's slice of both vectors; sequence = step */
     PEER_BYE = 23,    /* i32 code (0: finished), then the sentence; the last frame */
+    /* Class data (fetch.h): */
+    PEER_FETCH_ABOUT = 24, /* u64 bytes of the manifest, u64 of the table */
+    PEER_FETCH_READ = 25,  /* u32 part, u32 size, u64 offset; sequence counts them from 0 */
+    PEER_FETCH_DATA = 26,  /* the bytes; sequence of the request */
+    PEER_FETCH_WAIT = 27,  /* u64 done, u64 total: the holder reads its data before ABOUT */
 };
 
 struct handshake_refusal {

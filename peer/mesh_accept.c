@@ -169,6 +169,9 @@ static void hand_over(struct connection *connection, const struct peer_hello *he
     if (hello->class == PEER_BULK) {
         mesh->stats.handed_bulk++;
         mesh->settings.on_bulk(mesh->settings.context, &incoming);
+    } else if (hello->class == PEER_DATA) {
+        mesh->stats.handed_data++;
+        mesh->settings.on_data(mesh->settings.context, &incoming);
     } else {
         mesh->stats.handed_ctl++;
         mesh->settings.on_ctl(mesh->settings.context, &incoming);
@@ -192,7 +195,8 @@ int mesh_on_hello(struct connection *connection, const struct frame_header *head
         return 0;
     }
     if ((hello.class == PEER_BULK && mesh->settings.on_bulk == NULL) ||
-        (hello.class == PEER_CTL && mesh->settings.on_ctl == NULL)) {
+        (hello.class == PEER_CTL && mesh->settings.on_ctl == NULL) ||
+        (hello.class == PEER_DATA && mesh->settings.on_data == NULL)) {
         refuse(connection, &hello, ERR_BUSY, "this node does not take such connections now");
         return 0;
     }

@@ -4,6 +4,7 @@
  *             never behind bulk data; who is there, who is gone and why          (loop thread)
  *   exchange  the bulk connections of one generation of one job and the ordered fold over them:
  *             values of canonical nodes out, the owners' answers back             (own thread)
+ *   fetch     another node's data in pieces: server threads, a blocking client  (fetch.h)
  *   link      one connection: frames, handshake, queue, counters; behind transport, the seam where
  *             TLS goes between socket and frames                                  (private)
  *
@@ -26,9 +27,10 @@
 #define PEER_ADDRESS_SIZE 24  /* "255.255.255.255:65535" with the terminating zero */
 #define PEER_NODES_MAX    128 /* node ids are 1 .. PEER_NODES_MAX - 1 */
 
-enum peer_class { PEER_CONTROL = 1, PEER_BULK = 2, PEER_CTL = 3 };
+enum peer_class { PEER_CONTROL = 1, PEER_BULK = 2, PEER_CTL = 3, PEER_DATA = 4 };
 
-/* What the dialer says of itself. The fields from job on count only for PEER_BULK. */
+/* What the dialer says of itself. The fields from job on count only for PEER_BULK and (job,
+ * generation, identity: the dataset's digest) PEER_DATA. */
 struct peer_hello {
     uint32_t protocol; /* FRAME_PROTOCOL_VERSION; peers that differ refuse each other */
     enum peer_class class;
@@ -101,6 +103,7 @@ struct mesh_settings {
      * checked to be of this cluster, protocol and configured names. */
     void (*on_bulk)(void *context, const struct peer_incoming *incoming);
     void (*on_ctl)(void *context, const struct peer_incoming *incoming);
+    void (*on_data)(void *context, const struct peer_incoming *incoming); /* checked as bulk */
 };
 
 /* Kinds below this are the room's own; the owner's messages use MESH_KIND_FIRST .. 65535. */
@@ -124,7 +127,7 @@ struct mesh_stats {
     uint64_t accepted;
     uint64_t refused; /* wrong cluster, protocol, name; sent a refusal */
     uint64_t cut;     /* no valid HELLO within 5 s, or too many strangers at once */
-    uint64_t handed_bulk, handed_ctl;
+    uint64_t handed_bulk, handed_ctl, handed_data;
     uint64_t bytes_in, bytes_out; /* control class; bulk's are in exchange_stats */
     size_t peers_up, peers_count;
 };

@@ -1,0 +1,138 @@
+#include "peer/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define LOOK_MS 100 /* at the cancel flag */
+
+static void tick(const struct wire *wire)
+{
+    if (wire->ticks != NULL) {
+        atomic_fetch_add(wire->ticks, 1);
+    }
+}
+
+/* Until the socket is ready, or something ends the waiting. moved_ms: when bytes moved last. */
+static int wait_for(struct wire *wire, short events, uint64_t moved_ms, uint64_t deadline_ms,
+                    struct err *err)
+{
+    for (;;) {
+        uint64_t now = clock_now_ms();
+        if (wire->cancel != NULL && atomic_load(wire->cancel)) {
+            return err_set(err, ERR_CANCELED, "canceled");
+        }
+        if (now >= deadline_ms || now - moved_ms >= wire->silence_ms) {
+            return err_set(err, ERR_TIMEOUT, "%s: nothing %s for %llu ms",
+                           now >= deadline_ms ? "it took too long" : "it is silent",
+                           (events & POLLIN) != 0 ? "came" : "was taken",
+                           (unsigned long long)(now - moved_ms));
+        }
+        struct pollfd poll_fd = {.fd = wire->transport.fd, .events = events};
+        if (wire->transport.ops->wants_write(&wire->transport)) {
+            poll_fd.events |= POLLOUT;
+        }
+        int ready = poll(&poll_fd, 1, LOOK_MS);
+        if (ready > 0) {
+            return 0;
+        }
+        if (ready < 0 && errno != EINTR) {
+            return err_set(err, ERR_PEER, "poll: %s", err_errno(errno));
+        }
+    }
+}
+
+int wire_send(struct wire *wire, uint16_t kind, uint64_t sequence, const void *body, size_t size,
+              uint64_t deadline_ms, struct err *err)
+{
+    uint8_t header[FRAME_HEADER_SIZE];
+    struct frame_part part = {body, size};
+    frame_header_make(header, kind, 0, wire->generation, sequence, &part, 1);
+    size_t done = 0;
+    uint64_t moved_ms = clock_now_ms();
+    while (done < sizeof(header) + size) {
+        size_t in_body = done > sizeof(header) ? done - sizeof(header) : 0;
+        struct iovec parts[2];
+        int count = 0;
+        if (done < sizeof(header)) {
+            parts[count++] = (struct iovec){header + done, sizeof(header) - done};
+        }
+        if (size > in_body) {
+            parts[count++] = (struct iovec){(void *)((uintptr_t)body + in_body), size - in_body};
+        }
+        ssize_t taken = wire->transport.ops->write(&wire->transport, parts, count, err);
+        if (taken < 0) {
+            return err->code;
+        }
+        if (taken > 0) {
+            done += (size_t)taken;
+            moved_ms = clock_now_ms();
+            tick(wire);
+        } else if (wait_for(wire, POLLOUT, moved_ms, deadline_ms, err) != 0) {
+            return err->code;
+        }
+    }
+    return 0;
+}
+
+static int receive_bytes(struct wire *wire, uint8_t *bytes, size_t size, uint64_t deadline_ms,
+                         size_t *ret_done, struct err *err)
+{
+    uint64_t moved_ms = clock_now_ms();
+    *ret_done = 0;
+    while (*ret_done < size) {
+        struct iovec part = {bytes + *ret_done, size - *ret_done};
+        ssize_t got = wire->transport.ops->read(&wire->transport, &part, 1, err);
+        if (got < 0) {
+            return err->code;
+        }
+        if (got > 0) {
+            *ret_done += (size_t)got;
+            moved_ms = clock_now_ms();
+            tick(wire);
+            if (moved_ms < deadline_ms) {
+                continue; /* A peer that sends byte by byte ends at the deadline too. */
+            }
+        }
+        if (*ret_done < size && wait_for(wire, POLLIN, moved_ms, deadline_ms, err) != 0) {
+            return err->code;
+        }
+    }
+    return 0;
+}
+
+int wire_receive(struct wire *wire, void *body, size_t size_max, uint64_t deadline_ms,
+                 struct frame_header *ret_header, bool *ret_begun, struct err *err)
+{
+    uint8_t bytes[FRAME_HEADER_SIZE];
+    size_t done = 0;
+    int code = receive_bytes(wire, bytes, sizeof(bytes), deadline_ms, &done, err);
+    if (ret_begun != NULL) {
+        *ret_begun = done > 0;
+    }
+    if (code != 0 || frame_header_read(bytes, size_max, ret_header, err) != 0) {
+        return err->code;
+    }
+    if (receive_bytes(wire, body, ret_header->body_size, deadline_ms, &done, err) != 0 ||
+        frame_header_check(bytes, body, ret_header->body_size, err) != 0) {
+        return err->code;
+    }
+    if (ret_header->generation != wire->generation) {
+        return err_set(err, ERR_PROTO, "a frame of generation %llu came; this is %llu",
+                       (unsigned long long)ret_header->generation,
+                       (unsigned long long)wire->generation);
+    }
+    return 0;
+}
+
+void wire_done(struct wire *wire)
+{
+    if (wire->transport.fd >= 0) {
+        wire->transport.ops->done(&wire->transport);
+        (void)close(wire->transport.fd);
+        wire->transport.fd = -1;
+    }
+}
