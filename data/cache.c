@@ -40,6 +40,12 @@ struct data_cache {
     uint64_t evicted, evicted_bytes;
 };
 
+/* Being made or used by who made it, under a name of its own. */
+static bool is_transient(const char *name)
+{
+    return strstr(name, ".importing-") != NULL || strncmp(name, "predict-", 8) == 0;
+}
+
 static void path_of(const struct data_cache *cache, const char *name, char path[PATH_SIZE])
 {
     (void)snprintf(path, PATH_SIZE, "%s/%s", cache->folder, name);
@@ -113,7 +119,7 @@ int data_cache_open(const char *folder, uint64_t size_max, struct data_cache **r
     size_t count = 0;
     struct entry *entries = list_entries(made, &count);
     for (size_t i = 0; i < count; i++) {
-        if (strstr(entries[i].name, ".importing-") != NULL) {
+        if (is_transient(entries[i].name)) {
             data_cache_drop(made, entries[i].name);
             log_info("cache.collect", "name=%s bytes=%llu reason=\"a dead import left it\"",
                      entries[i].name, (unsigned long long)entries[i].bytes);
@@ -232,7 +238,7 @@ int data_cache_room(struct data_cache *cache, uint64_t bytes, struct err *err)
             break;
         }
         if (*find_hold(cache, entries[i].name) != NULL ||
-            strstr(entries[i].name, ".importing-") != NULL) {
+            is_transient(entries[i].name)) {
             continue;
         }
         remove_entry(cache, entries[i].name);
