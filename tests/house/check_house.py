@@ -3,6 +3,8 @@
     check_house.py includes   a room includes its own headers and the doors of rooms that it stands on, no more
     check_house.py sizes      a source file has one noun: at most 600 lines (a test, which is a list of claims, 800),
                               unless it is listed here with a reason
+    check_house.py documents  what is written into the JSON documents is named in proto/documents.md; each metric that
+                              docs/operations.md has is exported
     check_house.py words      nothing left undone, no place of one person's machine, no stranger's address
 
 Each breach is a line file:line: sentence; the exit status is 1 where there is one.
@@ -107,8 +109,28 @@ def words():
                     yield path, number, f"'{match.group(1)}': an address of somebody"
 
 
+def documents():
+    named = set(re.findall(r"`(\w+)`", "\n".join(lines("proto/documents.md"))))
+    for path in files((".c",)):
+        if not os.path.basename(path).startswith("documents") or not path.startswith("daemon"):
+            continue
+        for number, line in enumerate(lines(path), 1):
+            for name in re.findall(r'\bset\(\w+, "(\w+)"', line):
+                if name not in named:
+                    yield path, number, f"'{name}' is written and not in proto/documents.md"
+    code = "\n".join("\n".join(lines(path)) for path in ("daemon/metrics.c", "daemon/exposition.c", "daemon/vitals.c"))
+    for number, line in enumerate(lines("docs/operations.md"), 1):
+        first = line.split("|")[1] if line.startswith("| `") else ""
+        kind = line.split("|")[2] if line.count("|") >= 5 else ""
+        if not re.search("gauge|counter|histogram", kind):
+            continue
+        for name in re.findall(r"`([a-z_]+)`", first):
+            if f'"{name}"' not in code:
+                yield "docs/operations.md", number, f"the metric '{name}' is not exported"
+
+
 def main():
-    rules = {"includes": includes, "sizes": sizes, "words": words}
+    rules = {"includes": includes, "sizes": sizes, "words": words, "documents": documents}
     if len(sys.argv) != 2 or sys.argv[1] not in rules:
         sys.exit(f"usage: check_house.py {'|'.join(rules)}")
     breaches = list(rules[sys.argv[1]]())
