@@ -67,18 +67,17 @@ static void shape_cell(uint64_t *entries, size_t count)
     for (size_t i = 0; i < count; i++) {
         uint64_t lane = entries[i] >> 36;
         uint64_t next = i + 1 < count ? entries[i + 1] >> 36 : lane;
-        uint64_t done = again ? ENTRY_SAME : 0;
+        uint64_t folds = again ? 1 : 0; /* a row of the same lane: to the top itself */
         shape.depth += again ? 0 : 1;
         again = i + 1 < count && next == lane;
-        uint64_t folds = 0;
         if (i + 1 == count) {
-            folds = shape.depth - 1U;
+            folds += shape.depth - 1U;
         } else if (!again) {
-            folds = folds_before(&shape, arith_highest_bit(lane ^ next));
+            folds += folds_before(&shape, arith_highest_bit(lane ^ next));
         }
         uint64_t pass = entries[i] >> 32 & 15;
         uint64_t row = pass * PANEL_LANES + lane; /* of the panel: what the device wants */
-        entries[i] = row << 32 | (entries[i] & UINT32_MAX) | done | folds << ENTRY_FOLDS;
+        entries[i] = row << 32 | (entries[i] & UINT32_MAX) | folds << ENTRY_FOLDS;
     }
 }
 

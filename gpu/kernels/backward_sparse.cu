@@ -17,14 +17,13 @@ struct cell_of_entries {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const uint32_t high = (uint32_t)(entry[k] >> 32);
-            take<true>(
-                sum, high,
-                product(residual[high & (PANEL_ROWS - 1)], __uint_as_float((uint32_t)entry[k])));
+            take(sum, high,
+                 product(residual[high & (PANEL_ROWS - 1)], __uint_as_float((uint32_t)entry[k])));
         }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK)
+extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK, 6)
     backward_sparse(const backward_sparse_args args)
 {
     __shared__ float residual[PANEL_ROWS];

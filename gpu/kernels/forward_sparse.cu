@@ -41,12 +41,12 @@ template <bool PARTS> struct row_of_entries {
                     node_end = args.node_ends[node];
                 }
             }
-            take<false>(sum, high, product(w[k], __uint_as_float((uint32_t)entry[k])));
+            take(sum, high, product(w[k], __uint_as_float((uint32_t)entry[k])));
         }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK)
+extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK, 5)
     forward_sparse(const forward_sparse_args args)
 {
     extern __shared__ double shared[]; /* [levels + 2][SPARSE_BLOCK] */

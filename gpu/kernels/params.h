@@ -160,13 +160,12 @@ struct losses_args {
  * by rank, then by thread: all first entries, then all second ones, without padding. Rows are
  * ordered by length in windows of `window` rows, cells in their panel.
  *
- * An entry: bits of the value | column, or row of the panel, << 32 | ENTRY_SAME | folds <<
- * ENTRY_FOLDS: what the tree's shape wants done, worked out when the matrix was loaded: the term is
- * put on the stack (or, SAME, added to the top: the same lane again), then `folds` times the two
- * topmost values become their sum. */
+ * An entry: bits of the value | column, or row of the panel, << 32 | folds << ENTRY_FOLDS: what the
+ * tree's shape wants done, worked out when the matrix was loaded: the term is put on the stack,
+ * then `folds` times the two topmost values become their sum (a term of the same lane as the one
+ * before it: once more). */
 #define SLICE         32
 #define ENTRY_COLUMNS ((uint64_t)1 << 25)
-#define ENTRY_SAME    ((uint64_t)1 << 57)
 #define ENTRY_FOLDS   58
 #define SLICES_A_WARP 4
 

@@ -13,21 +13,21 @@ struct tree_sum {
     double *slot; /* where `top` would be pushed; the first push is of a value nobody reads */
 };
 
-/* high: the entry's upper half. MAY_REPEAT: its term may go to the top itself. */
-template <bool MAY_REPEAT>
+/* high: the entry's upper half. Half of all terms complete a node at once, without the stack. */
 __device__ static inline void take(tree_sum &sum, uint32_t high, double term)
 {
-    const bool same = MAY_REPEAT && (high >> (57 - 32) & 1) != 0;
+    const uint32_t folds = high >> (ENTRY_FOLDS - 32);
     const double before = sum.top;
-    const double added = MAY_REPEAT ? before + term : term;
-    sum.top = same ? added : term;
-    if (!same) {
+    sum.top = folds != 0 ? before + term : term;
+    if (folds == 0) {
         *sum.slot = before;
         sum.slot += SPARSE_BLOCK;
-    }
-    for (uint32_t folds = high >> (ENTRY_FOLDS - 32); folds > 0; folds--) {
-        sum.slot -= SPARSE_BLOCK;
-        sum.top = *sum.slot + sum.top;
+    } else {
+        double *const end = sum.slot - (folds - 1) * SPARSE_BLOCK;
+        while (sum.slot != end) {
+            sum.slot -= SPARSE_BLOCK;
+            sum.top = *sum.slot + sum.top;
+        }
     }
 }
 
