@@ -1,0 +1,62 @@
+/* What a launch of a device image of the language model is told: plain data, the same bytes for the
+ * CPU's programs and, by value as kernel parameters, for the GPU's. Which fields an image reads is
+ * said beside its entry in catalogue.c. */
+#ifndef COPPELIUS_GPU_MODEL_LAUNCH_H
+#define COPPELIUS_GPU_MODEL_LAUNCH_H
+
+#include <stdint.h>
+
+#define MODEL_OPERANDS_MAX 10
+
+/* Fixed orders (NUMERICS.md, second policy): rows are summed in order within a leaf, leaves as a
+ * dyadic tree in which absent leaves have no say. */
+#define MODEL_SCATTER_LEAF 1024 /* positions, embedding-scatter */
+#define MODEL_NORM_LEAF    128  /* rows, layernorm-parameters */
+#define MODEL_SUM_LEAF     8192 /* elements, loss-sum and gradient-norm */
+#define MODEL_SUM_LANES    256  /* element i of a leaf adds to lane i mod 256 */
+
+/* The model and the microbatch; all of them at least 1. */
+struct model_shape {
+    uint32_t sequences;  /* of the launch */
+    uint32_t length;     /* positions of a sequence */
+    uint32_t width;      /* heads * head */
+    uint32_t heads;      /* of a position */
+    uint32_t head;       /* elements of a head, even */
+    uint32_t feed;       /* of the gated feed-forward layer */
+    uint32_t vocabulary; /* tokens are 0 .. vocabulary - 1 */
+};
+
+struct model_launch {
+    struct model_shape shape;
+    uint32_t rows;      /* of row-wise images: positions over all sequences, or fewer */
+    uint64_t count;     /* elements of flat images */
+    uint64_t first;     /* random-normal: the number of the first element */
+    uint64_t seed;      /* random-normal */
+    uint32_t m;         /* products: C is m x n; transposes: rows of a group */
+    uint32_t n;         /* transposes: columns of a group */
+    uint32_t k;         /* the summed dimension */
+    uint32_t groups;    /* transposes */
+    uint32_t a_columns; /* A is stored k x m */
+    uint32_t b_columns; /* B is stored k x n */
+    uint32_t add;       /* C = A B + R */
+    uint32_t half_out;  /* C is written in the half type, else in f32 */
+    float value;        /* fill; gradient-norm: the largest norm (0: any) */
+    float scale;        /* scale; softmax and attention: of the scores; cross-entropy-backward */
+    float epsilon;      /* layernorm, adamw */
+    float rate;         /* adamw, and what follows */
+    float beta1;
+    float beta2;
+    float decay;
+    float correction1; /* 1 / (1 - beta1^step) */
+    float correction2; /* 1 / (1 - beta2^step) */
+    float pad;
+    double base; /* rotary-table */
+};
+
+/* A kernel's only parameter. Operands are in the order of the image's entry in the catalogue. */
+struct model_arguments {
+    struct model_launch launch;
+    void *operand[MODEL_OPERANDS_MAX]; /* addresses in the device's memory */
+};
+
+#endif

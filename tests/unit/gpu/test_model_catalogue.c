@@ -1,0 +1,177 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/model/model.h"
+#include "tests/lib/unit.h"
+
+static const struct model_shape coppelius = {1, 1024, 512, 8, 64, 1408, 12288};
+
+START_TEST(the_coppelius_sizes_have_the_products_of_the_table)
+{
+    static const char *const table[] = {
+        "tiled-rr-m1024-n1536-k512",     "tiled-rr-m1024-n512-k512-add",
+        "tiled-rr-m1024-n1408-k512",     "tiled-rr-m1024-n512-k1408-add",
+        "tiled-rr-m1024-n12288-k512",    "tiled-rc-m1024-n512-k1536",
+        "tiled-rc-m1024-n512-k512",      "tiled-rc-m1024-n512-k1408",
+        "tiled-rc-m1024-n512-k1408-add", "tiled-rc-m1024-n1408-k512",
+        "tiled-rc-m1024-n512-k12288",    "tiled-cc-m1536-n512-k1024",
+        "tiled-cc-m512-n512-k1024",      "tiled-cc-m1408-n512-k1024",
+        "tiled-cc-m512-n1408-k1024",     "tiled-cc-m12288-n512-k1024",
+    };
+    struct model_name names[MODEL_PRODUCTS_MAX];
+    ck_assert_uint_eq(model_products(&coppelius, names), 16);
+    for (size_t i = 0; i < 16; i++) {
+        ck_assert_str_eq(names[i].text, table[i]);
+    }
+    ck_assert_uint_eq(model_transposes(&coppelius, names), 2);
+    ck_assert_str_eq(names[0].text, "transpose-g8-r1024-c64");
+    ck_assert_str_eq(names[1].text, "transpose-g8-r64-c1024");
+}
+END_TEST
+
+START_TEST(a_product_is_what_its_name_says)
+{
+    struct err err = {0};
+    struct model_launch launch = {.count = 7};
+    const struct model_image *image;
+    ck_assert_int_eq(model_image_find("tiled-rc-m1024-n512-k1408-add", &launch, &image, &err), 0);
+    ck_assert_str_eq(image->name, "tiled");
+    ck_assert_uint_eq(launch.m, 1024);
+    ck_assert_uint_eq(launch.n, 512);
+    ck_assert_uint_eq(launch.k, 1408);
+    ck_assert_uint_eq(launch.a_columns, 0);
+    ck_assert_uint_eq(launch.b_columns, 1);
+    ck_assert_uint_eq(launch.add, 1);
+    ck_assert_uint_eq(launch.count, 7);
+    model_launch_sequences(&launch, 3);
+    ck_assert_uint_eq(launch.m, 3072);
+    ck_assert_int_eq(model_image_find("tiled-cc-m512-n1408-k1024", &launch, &image, &err), 0);
+    model_launch_sequences(&launch, 3);
+    ck_assert_uint_eq(launch.m, 512);
+    ck_assert_uint_eq(launch.k, 3072);
+    ck_assert_uint_eq(launch.add, 0);
+}
+END_TEST
+
+START_TEST(what_is_not_in_the_catalogue_is_refused_by_name)
+{
+    static const char *const unknown[] = {
+        "",
+        "softmax",
+        "tiled",
+        "transpose",
+        "tiled-cr-m64-n64-k64",
+        "tiled-rr-m064-n64-k64",
+        "tiled-rr-m64-n64",
+        "tiled-rr-m64-n64-k64-sub",
+        "tiled-rr-m64-n64-k0",
+        "tiled-rr-m64-n64-k99999999999999999999",
+        "transpose-g8-r64-c1024x",
+        "transpose-g8-r64-c-4",
+    };
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        struct err err = {0};
+        const struct model_image *image = NULL;
+        struct model_launch launch = {.m = 5};
+        ck_assert_int_eq(model_image_find(unknown[i], &launch, &image, &err), ERR_NOT_FOUND);
+        ck_assert_ptr_null(image);
+        ck_assert_uint_eq(launch.m, 5);
+        char quoted[128];
+        (void)snprintf(quoted, sizeof(quoted), "'%s'", unknown[i]);
+        ck_assert_ptr_nonnull(strstr(err.text, quoted));
+    }
+}
+END_TEST
+
+START_TEST(shapes_that_nothing_serves_are_refused_by_what_is_wrong)
+{
+    static const struct {
+        struct model_shape shape;
+        const char *device; /* the GPU's refusal … */
+        const char *any;    /* … and the CPU's; NULL: served */
+    } cases[] = {
+        {{1, 1024, 512, 8, 64, 1408, 12288}, NULL, NULL},
+        {{64, 4096, 1024, 8, 128, 2816, 256}, NULL, NULL},
+        {{65, 1024, 512, 8, 64, 1408, 12288}, "sequences = 65", NULL},
+        {{1, 1000, 512, 8, 64, 1408, 12288}, "length = 1000", NULL},
+        {{1, 8192, 512, 8, 64, 1408, 12288}, "length = 8192", NULL},
+        {{1, 128, 64, 2, 32, 1408, 12288}, "head = 32", NULL},
+        {{1, 128, 64, 1, 64, 1400, 12288}, "feed = 1400", NULL},
+        {{1, 128, 64, 1, 64, 1408, 300}, "vocabulary = 300", NULL},
+        {{1, 128, 60, 2, 32, 128, 256}, "width = 60 is not", "width = 60 is not heads (2)"},
+        {{1, 128, 63, 1, 63, 128, 256}, "head = 63", "head = 63; rotary positions"},
+        {{0, 128, 64, 1, 64, 128, 256}, "sequences = 0", "sequences = 0; give 1"},
+        {{1, 128, 64, 1, 64, 128, 0}, "vocabulary = 0", "vocabulary = 0; give 1"},
+        {{1U << 20, 1U << 20, 64, 1, 64, 128, 256}, "tokens", "tokens"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = {0};
+        int status = model_shape_check_device(&cases[i].shape, &err);
+        ck_assert_int_eq(status, cases[i].device == NULL ? 0 : ERR_JOB);
+        if (cases[i].device != NULL) {
+            ck_assert_ptr_nonnull(strstr(err.text, cases[i].device));
+        }
+        err = (struct err){0};
+        status = model_shape_check(&cases[i].shape, &err);
+        ck_assert_int_eq(status, cases[i].any == NULL ? 0 : ERR_JOB);
+        if (cases[i].any != NULL) {
+            ck_assert_ptr_nonnull(strstr(err.text, cases[i].any));
+        }
+    }
+}
+END_TEST
+
+START_TEST(an_image_outside_the_sessions_registry_is_not_launched)
+{
+    struct model_shape shape = {2, 8, 8, 2, 4, 12, 20};
+    struct model_session *session;
+    struct err err = {0};
+    ck_assert_int_eq(model_session_new(&shape, MODEL_HALF_F32, 1, &session, &err), 0);
+    /* 32 images of their own names, 16 products, 2 transposes. */
+    ck_assert_uint_eq(model_session_images(session)->count, model_images_count - 2 + 16 + 2);
+    struct model_launch launch = {.shape = shape, .rows = 16, .count = 16};
+    float in[16] = {0};
+    float out[16];
+    void *operands[] = {in, out};
+    /* A product of another shape is known to the catalogue, but not to this session. */
+    ck_assert_int_eq(model_session_launch(session, "tiled-rr-m8-n8-k9", &launch, operands, 2, &err),
+                     ERR_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(err.text, "'tiled-rr-m8-n8-k9': nothing was launched"));
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 1, &err), ERR_STATE);
+    ck_assert_str_eq(err.text, "device image 'copy': 1 operands, it has 2");
+    operands[1] = NULL;
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 2, &err), ERR_STATE);
+    ck_assert_str_eq(err.text, "device image 'copy': operand 'out' is missing");
+    operands[1] = out;
+    launch.shape.sequences = 3;
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 2, &err), ERR_STATE);
+    ck_assert_str_eq(err.text, "device image 'copy': 3 sequences; the session has 1 to 2");
+    launch.shape.sequences = 1;
+    launch.shape.feed = 13;
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 2, &err), ERR_STATE);
+    launch.shape.feed = 12;
+    launch.rows = 17;
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 2, &err), ERR_STATE);
+    launch.rows = 16;
+    ck_assert_int_eq(model_session_launch(session, "copy", &launch, operands, 2, &err), 0);
+    ck_assert_mem_eq(in, out, sizeof(in));
+    launch.count = 15;
+    ck_assert_int_eq(model_session_launch(session, "adamw", &launch, operands, 2, &err), ERR_STATE);
+    ck_assert_str_eq(err.text, "device image 'adamw': 15 elements are not whole quads");
+    model_session_free(session);
+    model_session_free(NULL);
+}
+END_TEST
+
+Suite *unit_suite(void)
+{
+    Suite *suite = suite_create("model_catalogue");
+    TCase *tcase = tcase_create("names");
+    tcase_add_test(tcase, the_coppelius_sizes_have_the_products_of_the_table);
+    tcase_add_test(tcase, a_product_is_what_its_name_says);
+    tcase_add_test(tcase, what_is_not_in_the_catalogue_is_refused_by_name);
+    tcase_add_test(tcase, shapes_that_nothing_serves_are_refused_by_what_is_wrong);
+    tcase_add_test(tcase, an_image_outside_the_sessions_registry_is_not_launched);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
