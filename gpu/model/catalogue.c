@@ -293,13 +293,12 @@ size_t model_operands_count(const struct model_image *image)
 
 static const struct model_image *family(const char *name)
 {
-    for (size_t i = 0; i < model_images_count; i++) {
-        if (strcmp(model_images[i].name, name) == 0) {
-            return &model_images[i];
-        }
+    size_t i = 0;
+    while (strcmp(model_images[i].name, name) != 0) {
+        i++;
+        ASSERT(i < model_images_count);
     }
-    ASSERT(!"a family of the catalogue");
-    return NULL;
+    return &model_images[i];
 }
 
 /* Is what follows `letter` at *at a number without leading zeros, 1 .. 2^31 - 1? Moves past it. */
