@@ -195,7 +195,8 @@ void agent_execute(struct fs *fs, const struct agent_action *action,
     struct err scan = {0};
     int scan_code =
         ret_result->fatal ? ERR_DISK : folder_scan(fs, action->folder, &ret_result->view, &scan);
-    ret_result->scanned = scan_code == 0;
+    /* What a failed repair left must not be believed. */
+    ret_result->scanned = scan_code == 0 && (action->kind != AGENT_SCAN || code == 0);
     if (code == 0 && scan_code != 0 && !ret_result->fatal) {
         code = scan_code;
         ret_result->err = scan;

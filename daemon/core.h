@@ -114,6 +114,8 @@ struct daemon {
     struct run *run;                  /* NULL: none */
     struct run *closing;              /* being taken down; no other may start before */
     struct publication *publications; /* a list, one for each job with files */
+    uint64_t publications_seen;       /* state.changes when the list was last made to fit */
+    bool publications_sweep;          /* an action has ended since */
     struct history *histories;        /* a list, newest job first */
     struct verb *verbs;               /* a list: pending answers */
     unsigned works;                   /* uv_queue_work requests under way */

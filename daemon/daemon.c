@@ -100,8 +100,12 @@ static void on_control_applied(void *context, uint64_t index)
 static void on_control_failed(void *context, const struct err *err)
 {
     struct daemon *daemon = context;
+    struct err what = *err;
+    size_t size = strlen(what.text);
+    (void)snprintf(what.text + size, sizeof(what.text) - size,
+                   "; see to the disk of '%s', then start this node again", daemon->state_dir);
     daemon->log_failed = true;
-    daemon->hooks.on_failed(daemon->hooks.context, err);
+    daemon->hooks.on_failed(daemon->hooks.context, &what);
 }
 
 /* ---- the mesh's side ---- */

@@ -259,6 +259,7 @@ static void action_done(uv_work_t *work, int status)
     struct daemon *daemon = p->daemon;
     (void)status;
     count_action(p);
+    daemon->publications_sweep = true;
     capture_drop(p->working);
     p->working = NULL;
     if (p->result.fatal) { /* A folder's fsync failed: only a new process knows what is there. */
@@ -278,7 +279,7 @@ static void action_done(uv_work_t *work, int status)
         struct progress *progress = &members_self(daemon)->progress;
         if (progress->job == p->job) {
             (void)snprintf(progress->trouble, sizeof(progress->trouble),
-                           "epoch %llu cannot be written: %s", (unsigned long long)p->action.epoch,
+                           "its checkpoints in '%s' get no further: %s", p->action.folder,
                            p->result.err.text);
             p->troubled = true;
         }
@@ -373,12 +374,16 @@ static void forget(struct daemon *daemon)
 void publish_turn(struct daemon *daemon)
 {
     bool caught_up = control_caught_up(daemon->control);
-    for (uint32_t i = 0; i < daemon->state.jobs_count; i++) {
-        if (daemon->state.jobs[i]->partitioned) {
-            (void)publication_of(daemon, daemon->state.jobs[i]->id);
+    if (daemon->publications_seen != daemon->state.changes || daemon->publications_sweep) {
+        daemon->publications_seen = daemon->state.changes;
+        daemon->publications_sweep = false;
+        for (uint32_t i = 0; i < daemon->state.jobs_count; i++) {
+            if (daemon->state.jobs[i]->partitioned) {
+                (void)publication_of(daemon, daemon->state.jobs[i]->id);
+            }
         }
+        forget(daemon);
     }
-    forget(daemon);
     for (struct publication *p = daemon->publications; p != NULL; p = p->next) {
         publication_turn(p, caught_up);
     }
