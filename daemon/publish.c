@@ -76,40 +76,11 @@ static void let_go(struct publication *p)
     agent_capture(&p->agent, &none);
 }
 
-void publish_capture(struct daemon *daemon, struct capture *capture)
-{
-    struct publication *p = publication_of(daemon, capture->job);
-    if (p->capture != NULL) {
-        let_go(p); /* An older one; it is decided, or nothing can come of it any more. */
-    }
-    p->capture = capture;
-    p->idle = false;
-    struct agent_capture said = {
-        .generation = capture->generation,
-        .step = capture->step,
-        .ends = capture->ends,
-        .content_ready = true,
-        .vectors_ready = false,
-        .loss_bits = command_bits_of(capture->loss),
-    };
-    agent_capture(&p->agent, &said);
-    if (capture->whole) {
-        double *parameter = malloc(capture->count * sizeof(double));
-        double *accumulator = malloc(capture->count * sizeof(double));
-        ASSERT(parameter != NULL);
-        ASSERT(accumulator != NULL);
-        memcpy(parameter, capture->parameter, capture->count * sizeof(double));
-        memcpy(accumulator, capture->accumulator, capture->count * sizeof(double));
-        publish_vectors(daemon, capture->job, capture->generation, capture->step, parameter,
-                        accumulator, capture->count);
-    }
-    daemon_soon(daemon);
-}
-
 struct digest_work {
     uv_work_t work;
     struct daemon *daemon;
     uint64_t job, generation, step;
+    struct capture *capture; /* held: the vectors are its own; NULL: they are this work's */
     double *parameter, *accumulator;
     size_t count;
     uint8_t parameter_sha256[SHA256_SIZE], accumulator_sha256[SHA256_SIZE];
@@ -140,14 +111,18 @@ static void digest_done(uv_work_t *work, int status)
         agent_capture(&p->agent, &said);
         p->idle = false;
     }
-    free(digest->parameter);
-    free(digest->accumulator);
+    if (digest->capture != NULL) {
+        capture_drop(digest->capture);
+    } else {
+        free(digest->parameter);
+        free(digest->accumulator);
+    }
     free(digest);
     daemon_work_ended(daemon);
 }
 
-void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, uint64_t step,
-                     double *parameter, double *accumulator, size_t count)
+static struct digest_work *digest_new(struct daemon *daemon, uint64_t job, uint64_t generation,
+                                      uint64_t step)
 {
     struct digest_work *digest = calloc(1, sizeof(*digest));
     ASSERT(digest != NULL);
@@ -155,11 +130,53 @@ void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, u
     digest->job = job;
     digest->generation = generation;
     digest->step = step;
+    return digest;
+}
+
+static void digest_start(struct digest_work *digest)
+{
+    daemon_work_begun(digest->daemon);
+    ASSERT(uv_queue_work(digest->daemon->loop, &digest->work, digest_run, digest_done) == 0);
+}
+
+void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, uint64_t step,
+                     double *parameter, double *accumulator, size_t count)
+{
+    struct digest_work *digest = digest_new(daemon, job, generation, step);
     digest->parameter = parameter;
     digest->accumulator = accumulator;
     digest->count = count;
-    daemon_work_begun(daemon);
-    ASSERT(uv_queue_work(daemon->loop, &digest->work, digest_run, digest_done) == 0);
+    digest_start(digest);
+}
+
+void publish_capture(struct daemon *daemon, struct capture *capture)
+{
+    struct publication *p = publication_of(daemon, capture->job);
+    if (p->capture != NULL) {
+        let_go(p); /* An older one; it is decided, or nothing can come of it any more. */
+    }
+    p->capture = capture;
+    p->idle = false;
+    struct agent_capture said = {
+        .generation = capture->generation,
+        .step = capture->step,
+        .ends = capture->ends,
+        .content_ready = true,
+        .vectors_ready = false,
+        .loss_bits = command_bits_of(capture->loss),
+    };
+    agent_capture(&p->agent, &said);
+    if (capture->whole) { /* The slices are the vectors. */
+        struct digest_work *digest =
+            digest_new(daemon, capture->job, capture->generation, capture->step);
+        digest->capture = capture;
+        capture_hold(capture);
+        digest->parameter = capture->parameter;
+        digest->accumulator = capture->accumulator;
+        digest->count = capture->count;
+        digest_start(digest);
+    }
+    daemon_soon(daemon);
 }
 
 uint64_t publish_current(const struct daemon *daemon, uint64_t job)
