@@ -141,6 +141,25 @@ static int prepare(struct compute *c, struct err *err)
 
 /* Where the run starts: the shard of the epoch that PLACE named, the folder that the job continues,
  * or zeros. */
+/* Whose it is comes first: another job's has other coordinates too. */
+static int read_checkpoint(struct compute *c, struct fs *fs, const char *folder, uint64_t first,
+                           uint64_t end, struct err *err)
+{
+    struct manifest *manifest = calloc(1, sizeof(*manifest));
+    if (manifest == NULL) {
+        return err_set(err, ERR_NOMEM, "no memory for a manifest");
+    }
+    int code = checkpoint_read_manifest(fs, folder, manifest, err);
+    if (code == 0 && memcmp(manifest->identity, c->load->identity, SHA256_SIZE) != 0) {
+        code = err_set(err, ERR_JOB,
+                       "it is of another job (data, model, optimizer and numerics must be the "
+                       "same); start without --from");
+    }
+    c->loss = command_double_of(manifest->loss_bits); /* Until a step has one of its own. */
+    free(manifest);
+    return code == 0 ? checkpoint_read_range(fs, folder, first, end, &c->seed, err) : code;
+}
+
 static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err *err)
 {
     struct run *run = c->run;
@@ -148,10 +167,8 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
     if (load->seed_folder[0] == '\0') {
         return 0;
     }
-    struct fs *fs = NULL;
     if (load->seed_epoch != 0) {
-        if (checkpoint_read_range(run->daemon->fs, load->seed_folder, first, end, &c->seed, err) !=
-            0) {
+        if (read_checkpoint(c, run->daemon->fs, load->seed_folder, first, end, err) != 0) {
             size_t size = strlen(err->text);
             (void)snprintf(err->text + size, sizeof(err->text) - size,
                            "; bring the folder back from a copy and submit the job with --from, or "
@@ -159,22 +176,17 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
             return err_prefix(err, "start from epoch %llu: ", (unsigned long long)load->seed_epoch);
         }
     } else {
-        if (fs_posix_open(load->seed_folder, &fs, err) != 0 ||
-            checkpoint_read_range(fs, ".", first, end, &c->seed, err) != 0) {
-            fs_posix_close(fs);
-            return err_prefix(err, "continue from '%s': ", load->seed_folder);
-        }
+        struct fs *fs = NULL;
+        int code = fs_posix_open(load->seed_folder, &fs, err);
+        code = code == 0 ? read_checkpoint(c, fs, ".", first, end, err) : code;
         fs_posix_close(fs);
-        if (memcmp(c->seed.about.identity, load->identity, SHA256_SIZE) != 0) {
-            return err_set(err, ERR_JOB,
-                           "continue from '%s': it is of another job (data, model, optimizer and "
-                           "numerics must be the same); start without --from",
-                           load->seed_folder);
+        if (code != 0) {
+            return err_prefix(err, "continue from '%s': ", load->seed_folder);
         }
     }
     c->step = c->seed.about.step;
     if (c->step > load->steps) {
-        return err_set(err, ERR_JOB, "the checkpoint is at step %llu, behind the job's %llu steps",
+        return err_set(err, ERR_JOB, "the checkpoint is at step %llu, beyond the job's %llu steps",
                        (unsigned long long)c->step, (unsigned long long)load->steps);
     }
     return 0;
