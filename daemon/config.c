@@ -77,7 +77,7 @@ static const struct yaml_key peer_keys[] = {
      .offset = offsetof(struct config_peer, role),
      .initial = "trainer",
      .choices = roles,
-     .about = "trainer (votes, has a device), arbiter (votes), spare (no vote)"},
+     .about = "trainer (votes, has a device), arbiter (votes); spare (no vote): not yet"},
 };
 static const struct yaml_schema peer_schema = YAML_SCHEMA(struct config_peer, peer_keys);
 

@@ -159,6 +159,13 @@ static void check_peers(struct config_checking *checking, struct peer_seen *seen
         char key[64];
         (void)snprintf(key, sizeof(key), "peers[%zu].address", i + 1);
         trains |= peers[i].role == CONFIG_TRAINER;
+        if (peers[i].role == CONFIG_SPARE) {
+            char role[64];
+            (void)snprintf(role, sizeof(role), "peers[%zu].role", i + 1);
+            fault(checking, role,
+                  "spares come with a later version; make it a trainer or an arbiter, or leave the "
+                  "node out");
+        }
         seen[i].good = parse(checking, key, peers[i].address, &seen[i].address);
         if (!seen[i].good) {
             continue;
