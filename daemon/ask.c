@@ -368,7 +368,23 @@ static void checkpoint_list(struct connection *connection, const Ctl__Checkpoint
 
 /* ---- streams ---- */
 
-/* What is new of a watched job, all events in one write. */
+/* An epoch that was published since the last look. */
+static void tell_epoch(struct connection *connection)
+{
+    struct ask *ask = &connection->ask;
+    const struct facts *facts = facts_of(connection);
+    if (!job_read.has_epoch || (ask->has_epoch && job_read.epoch == ask->epoch)) {
+        return;
+    }
+    ask->has_epoch = true;
+    ask->epoch = job_read.epoch;
+    if (facts->epoch(facts->daemon, ask->job, ask->epoch, &epoch_read)) {
+        reply_document(connection, document_checkpoint(&job_read, &epoch_read), /* more= */ true);
+    }
+}
+
+/* What is new of a watched job, all events in one write. An epoch comes before the state that
+ * follows from it: a job that has succeeded publishes nothing more. */
 static void watch_tick(struct connection *connection)
 {
     struct ask *ask = &connection->ask;
@@ -384,22 +400,17 @@ static void watch_tick(struct connection *connection)
         reply_document(connection, document_history(facts, &job_read), /* more= */ true);
         ask->has_epoch = job_read.has_epoch;
         ask->epoch = job_read.epoch;
-    } else if (strcmp(ask->job_state, job_read.state) != 0) {
-        reply_document(connection, document_state(&job_read), /* more= */ true);
+    } else {
+        tell_epoch(connection);
+        if (strcmp(ask->job_state, job_read.state) != 0) {
+            reply_document(connection, document_state(&job_read), /* more= */ true);
+        }
     }
     (void)snprintf(ask->job_state, sizeof(ask->job_state), "%s", job_read.state);
     if (changed || !ask->begun) {
         reply_document(connection, document_progress(&job_read), /* more= */ true);
     }
     ask->begun = true;
-    if (job_read.has_epoch && (!ask->has_epoch || job_read.epoch != ask->epoch)) {
-        ask->has_epoch = true;
-        ask->epoch = job_read.epoch;
-        if (facts->epoch(facts->daemon, ask->job, ask->epoch, &epoch_read)) {
-            reply_document(connection, document_checkpoint(&job_read, &epoch_read),
-                           /* more= */ true);
-        }
-    }
     if (job_read.ended || !ask->follow) {
         answer(connection, document_end(facts, &job_read));
         return;

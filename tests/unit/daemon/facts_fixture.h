@@ -14,6 +14,7 @@ struct fixture {
     char job_state[16];
     uint64_t step;
     uint64_t version;
+    bool one_epoch; /* epoch 2 is not there yet */
     struct facts_pulse pulse;
     char folder[FACTS_PATH_SIZE]; /* of epoch 2 */
     /* A verb waits here until the test answers it. */
@@ -111,7 +112,7 @@ static bool fixture_job(void *daemon, uint64_t id, struct facts_job *ret)
     ret->submitted_ms = 1700000000000;
     ret->progress_ms = 1700000001000;
     ret->has_epoch = true;
-    ret->epoch = 2;
+    ret->epoch = f->one_epoch ? 1 : 2;
     ret->epoch_step = 20;
     ret->epoch_ms = 1700000002000;
     FIXTURE_TEXT(ret->checkpoint, "%s", f->folder);

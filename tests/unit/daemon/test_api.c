@@ -346,6 +346,7 @@ START_TEST(watch_tells_states_checkpoints_and_the_end)
 {
     start();
     fixture.step = 20;
+    fixture.one_epoch = true;
     struct client client = dial_welcome();
     Ctl__JobWatch watch;
     ctl__job_watch__init(&watch);
@@ -363,7 +364,11 @@ START_TEST(watch_tells_states_checkpoints_and_the_end)
     JSON_HAS("\"event\":\"progress\"");
     JSON_HAS("\"step\":21");
     FIXTURE_TEXT(fixture.job_state, "succeeded");
+    fixture.one_epoch = false;
     fixture.version++;
+    ck_assert(hear_reply(&client, 1000)); /* What was published, then the state that follows. */
+    JSON_HAS("\"event\":\"checkpoint\"");
+    JSON_HAS("\"epoch\":2");
     ck_assert(hear_reply(&client, 1000));
     JSON_HAS("\"event\":\"state\"");
     ck_assert(hear_reply(&client, 1000));
