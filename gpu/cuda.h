@@ -68,7 +68,6 @@ struct cuda_device {
     const struct cuda_driver *driver;
     cu_device device;
     cu_context context; /* the device's primary one, retained; NULL: none */
-    int lock_fd;        /* -1: none */
     char name[64];
     int capability; /* 90 for 9.0 */
     unsigned multiprocessors;

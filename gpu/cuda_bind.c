@@ -1,19 +1,15 @@
-/* Which GPU, and that nobody else has it. The lock is flock() on a file named by the GPU's UUID in
- * the run directory: the kernel drops it with the process, however that ends. A daemon that shares
- * takes the same lock shared, so sharers and an exclusive holder keep apart too. */
+/* Which GPU: by what the config says, new enough, and not held by another process (device_lock.h).
+ */
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "gpu/cuda.h"
+#include "gpu/device_lock.h"
 
 #define CAPABILITY_MIN 75
 #define MEMORY_MARGIN  ((uint64_t)256 << 20) /* left for the driver and the context */
@@ -25,59 +21,6 @@ static void uuid_text(const uint8_t uuid[16], const char *prefix, char text[64])
     char digits[BINDING_TEXT_SIZE];
     binding_print(&binding, digits);
     (void)snprintf(text, 64, "%s-%s", prefix, digits);
-}
-
-/* The folder of the locks: COPPELIUS_RUN_DIR, else /run/coppelius where this process may write,
- * else the user's own folder in /tmp. */
-static int lock_folder(char *path, size_t size, struct err *err)
-{
-    const char *given = getenv("COPPELIUS_RUN_DIR");
-    if (given != NULL && given[0] != '\0') {
-        (void)snprintf(path, size, "%s", given);
-    } else if (access("/run/coppelius", W_OK) == 0) {
-        (void)snprintf(path, size, "/run/coppelius");
-    } else {
-        (void)snprintf(path, size, "/tmp/coppelius-%u", (unsigned)getuid());
-    }
-    struct stat status;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return err_set(err, ERR_DEVICE, "folder '%s' for the GPU's lock: %s", path,
-                       err_errno(errno));
-    }
-    if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
-        return err_set(err, ERR_DEVICE,
-                       "'%s' is no folder: it should hold the GPU's lock; remove it, or set "
-                       "COPPELIUS_RUN_DIR",
-                       path);
-    }
-    return 0;
-}
-
-/* 0 and the lock; ERR_BUSY where another process holds the GPU. */
-static int take_lock(const char *uuid, bool share, int *ret_fd, struct err *err)
-{
-    char folder[256];
-    int code = lock_folder(folder, sizeof(folder), err);
-    if (code != 0) {
-        return code;
-    }
-    char path[384];
-    (void)snprintf(path, sizeof(path), "%s/%s.lock", folder, uuid);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return err_set(err, ERR_DEVICE, "the GPU's lock '%s': %s", path, err_errno(errno));
-    }
-    if (flock(fd, (share ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-        int number = errno;
-        (void)close(fd);
-        if (number == EWOULDBLOCK) {
-            return err_set(err, ERR_BUSY, "%s is held by another daemon%s", uuid,
-                           share ? " that does not share it" : "");
-        }
-        return err_set(err, ERR_DEVICE, "locking '%s': %s", path, err_errno(number));
-    }
-    *ret_fd = fd;
-    return 0;
 }
 
 struct candidate {
@@ -166,7 +109,7 @@ static bool understood(const char *device)
 /* The first GPU that was asked for, is new enough and free. Whatever stands in the way of the
  * others is told when none is left. */
 static int choose(const struct cuda_driver *driver, const struct session_settings *settings,
-                  struct candidate *chosen, int *ret_fd, struct err *err)
+                  struct candidate *chosen, struct err *err)
 {
     int count = 0;
     cu_result result = driver->cuDeviceGetCount(&count);
@@ -185,6 +128,10 @@ static int choose(const struct cuda_driver *driver, const struct session_setting
         if (!asked_for(settings->device, &candidate)) {
             continue;
         }
+        if (strcasecmp(settings->device, "auto") == 0 && device_lock_any() &&
+            !device_lock_held(candidate.uuid_text)) {
+            continue; /* auto was decided when this process took its GPU. */
+        }
         if (candidate.capability < CAPABILITY_MIN) {
             (void)err_set(&why, ERR_DEVICE,
                           "GPU %d (%s) has compute capability %d.%d, 7.5 is needed: use a Turing "
@@ -193,7 +140,7 @@ static int choose(const struct cuda_driver *driver, const struct session_setting
                           candidate.capability % 10);
             continue;
         }
-        if (take_lock(candidate.uuid_text, settings->share, ret_fd, &this) == 0) {
+        if (device_lock_take(candidate.uuid_text, settings->share, &this) == 0) {
             *chosen = candidate;
             return 0;
         }
@@ -237,9 +184,8 @@ int cuda_bind(const struct session_settings *settings, struct session_device **r
     if (cuda == NULL) {
         return err_set(err, ERR_NOMEM, "no memory for a device");
     }
-    cuda->lock_fd = -1;
     cuda->driver = driver;
-    code = choose(driver, settings, &chosen, &cuda->lock_fd, err);
+    code = choose(driver, settings, &chosen, err);
     if (code != 0) {
         free(cuda);
         return code;
@@ -289,9 +235,5 @@ void cuda_unbind(struct cuda_device *cuda)
         (void)cuda->driver->cuCtxSetCurrent(NULL);
         (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
         cuda->context = NULL;
-    }
-    if (cuda->lock_fd >= 0) {
-        (void)close(cuda->lock_fd);
-        cuda->lock_fd = -1;
     }
 }
