@@ -9,7 +9,8 @@
 #include "control/raft.h"
 #include "control/wal.h"
 
-#define PROPOSALS_MAX 64U /* that may wait for the end of a call */
+#define PROPOSALS_MAX 64U  /* that may wait for the end of a call */
+#define UNDER_WAY_MAX 256U /* of the log's last entries, where a repeated command is looked for */
 
 /* A letter that waits for a write. */
 struct waiting {
@@ -270,6 +271,34 @@ void control_tick(struct control *control)
     leave(control);
 }
 
+/* Is the same command in the log and not yet applied? Then a repetition adds nothing: this leader
+ * does not lose the one that is there, and when another takes over, the proposer repeats again. */
+static bool is_under_way(const struct control *control, const uint8_t *command, size_t size)
+{
+    const struct raft_log *log = raft_log(control->raft);
+    uint64_t last = raft_log_last(log);
+    uint64_t before = control->applied > log->base_index ? control->applied : log->base_index;
+    for (uint64_t index = last; index > before && last - index < UNDER_WAY_MAX; index--) {
+        const struct raft_entry *entry = raft_log_at(log, index);
+        if (entry->kind == ENTRY_COMMAND && entry->size == size &&
+            memcmp(entry->bytes, command, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void append(struct control *control, const uint8_t *command, size_t size)
+{
+    if (is_under_way(control, command, size)) {
+        control->stats.proposals_under_way++;
+        return;
+    }
+    struct raft_input input = {.kind = RAFT_PROPOSE, .bytes = command, .size = size};
+    control->stats.proposals++;
+    step(control, &input);
+}
+
 static int refuse(struct control *control, struct err *err, const char *why)
 {
     control->stats.messages_refused++;
@@ -300,10 +329,7 @@ int control_receive(struct control *control, uint32_t from, const uint8_t *bytes
     control->heard_ms[voter] = control->env.now_ms(control->env.context);
     if (message.kind == MESSAGE_FORWARD) {
         if (raft_may_propose(control->raft)) { /* Else it is lost; the proposer repeats it. */
-            struct raft_input input = {
-                .kind = RAFT_PROPOSE, .bytes = message.bytes, .size = message.size};
-            control->stats.proposals++;
-            step(control, &input);
+            append(control, message.bytes, message.size);
         }
     } else {
         struct raft_input input = {.kind = RAFT_RECEIVE, .message = &message};
@@ -323,9 +349,7 @@ static int propose_now(struct control *control, const uint8_t *command, size_t s
             return err_set(err, ERR_BUSY, "the log holds %" PRIu64 " bytes that wait; try again",
                            raft_log(raft)->size);
         }
-        struct raft_input input = {.kind = RAFT_PROPOSE, .bytes = command, .size = size};
-        control->stats.proposals++;
-        step(control, &input);
+        append(control, command, size);
         return 0;
     }
     uint32_t leader = raft_leader(raft);

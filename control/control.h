@@ -126,7 +126,8 @@ void control_reconnected(struct control *control, uint32_t node);
 
 /* Puts a command (1..CONTROL_COMMAND_SIZE bytes) on its way: into the log on the leader, in a
  * message to the leader elsewhere. 0 means "sent", not "will be applied": the proposer repeats it
- * until it sees its effect in the state machine, whose commands are idempotent. ERR_UNHEALTHY: no
+ * until it sees its effect in the state machine, whose commands are idempotent; a repetition with
+ * the same bytes is not written again while the first is on its way. ERR_UNHEALTHY: no
  * leader is known now. ERR_BUSY: too much is waiting. ERR_USAGE: size. */
 int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err);
 
@@ -189,8 +190,9 @@ struct control_stats {
     uint64_t step_downs;     /* for want of a quorum */
     uint64_t messages_sent;
     uint64_t messages_received;
-    uint64_t messages_refused; /* malformed, or of no voter */
-    uint64_t proposals;
+    uint64_t messages_refused;    /* malformed, or of no voter */
+    uint64_t proposals;           /* entries made of them, here */
+    uint64_t proposals_under_way; /* repetitions of one that was in the log already */
     uint64_t proposals_forwarded;
     uint64_t proposals_refused;
     uint64_t writes;

@@ -23,6 +23,7 @@
 #define DAEMON_TICK_MS       100
 #define DAEMON_HEARTBEAT_MS  250
 #define DAEMON_STOP_MS       9000
+#define DAEMON_SAID_MAX      64 /* proposals whose first saying is remembered */
 
 /* Frames of the mesh. */
 enum daemon_frame {
@@ -62,6 +63,13 @@ struct member {
     bool log_empty;
     bool caught_up;
     uint64_t knows_self; /* the incarnation of this node that its state has; 0: none */
+};
+
+/* A proposal: what it was, without its wall time, when it was said first and last. */
+struct said {
+    uint64_t hash;
+    uint64_t at_ms;   /* the last time, clock_now_ms(); 0: none */
+    uint64_t wall_ms; /* the first time */
 };
 
 struct run;
@@ -110,6 +118,8 @@ struct daemon {
     bool opened;
     uint64_t heartbeat_ms;
     uint64_t node_proposed_ms;
+    struct said said[DAEMON_SAID_MAX]; /* a ring */
+    size_t said_next;
 
     struct run *run;                  /* NULL: none */
     struct run *closing;              /* being taken down; no other may start before */
@@ -141,8 +151,8 @@ struct daemon {
 uint64_t daemon_wall_ms(void);
 /* Something has changed: daemon_turn() at the loop's next turn. */
 void daemon_soon(struct daemon *daemon);
-/* Gives the command to the control room, stamped with the wall time; what fails is tried again by
- * whoever still wants it. */
+/* Gives the command to the control room, stamped with the wall time of its first saying; what fails
+ * is tried again by whoever still wants it. */
 void daemon_propose(struct daemon *daemon, struct command *command);
 /* An event of the cluster for people: listings show the last few; the log has it too. */
 void daemon_event(struct daemon *daemon, const char *format, ...)

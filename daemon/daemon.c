@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "daemon/core.h"
@@ -15,6 +16,7 @@
 #include "gpu/gpu.h"
 
 #define LOG_FOLDER "log"
+#define SAID_MS    2000U /* the same words so long after the last time are another proposal */
 #define LOG_MARK   "log-begun"
 
 uint64_t daemon_wall_ms(void)
@@ -38,13 +40,37 @@ void daemon_event(struct daemon *daemon, const char *format, ...)
     log_notice("cluster.event", "text=\"%s\"", event->text);
 }
 
+/* The wall time of a proposal is that of its first saying: a repetition then has the same bytes,
+ * and a leader that has it on its way does not write it again. */
+static uint64_t first_said_ms(struct daemon *daemon, const struct buf *bytes)
+{
+    uint64_t now_ms = clock_now_ms();
+    uint64_t hash = hash_xxh3(bytes->bytes, bytes->size);
+    for (size_t i = 0; i < DAEMON_SAID_MAX; i++) {
+        struct said *said = &daemon->said[i];
+        if (said->hash == hash && said->at_ms != 0 && now_ms - said->at_ms < SAID_MS) {
+            said->at_ms = now_ms;
+            return said->wall_ms;
+        }
+    }
+    struct said *said = &daemon->said[daemon->said_next];
+    daemon->said_next = (daemon->said_next + 1) % DAEMON_SAID_MAX;
+    *said = (struct said){hash, now_ms, daemon_wall_ms()};
+    return said->wall_ms;
+}
+
 void daemon_propose(struct daemon *daemon, struct command *command)
 {
     struct buf bytes = BUF_NONE;
     struct err err = {0};
-    command->wall_ms = daemon_wall_ms();
-    if (command_encode(command, &bytes, &err) == 0 && daemon->control != NULL &&
-        !daemon->log_failed) {
+    command->wall_ms = 0;
+    int code = command_encode(command, &bytes, &err);
+    if (code == 0) {
+        command->wall_ms = first_said_ms(daemon, &bytes);
+        buf_clear(&bytes);
+        code = command_encode(command, &bytes, &err);
+    }
+    if (code == 0 && daemon->control != NULL && !daemon->log_failed) {
         (void)control_propose(daemon->control, bytes.bytes, bytes.size, &err);
     }
     if (err.code != 0 && err.code != ERR_UNHEALTHY) {

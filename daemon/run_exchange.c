@@ -16,6 +16,9 @@
               */
 
 #define LINKS_MS 10000U /* ... but once all have loaded, links are a matter of seconds */
+/* Of a bulk connection: a peer whose data alone stop is named within 5 s. A little behind the
+ * control plane's 3 s, which say it better when all of the peer is gone. */
+#define SILENCE_MS 4000U
 
 static int exchange_begin_of(void *context, uint64_t step, uint64_t rows, uint32_t chunk_rows,
                              struct err *err)
@@ -131,6 +134,7 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
         .chunks_max = run->loaded.chunks_max,
         .panel_rows = PANEL_ROWS,
         .connect_timeout_ms = CONNECT_TIMEOUT_MS,
+        .silence_ms = SILENCE_MS,
         .finish = finish_of,
         .finish_context = run,
         .context = run,

@@ -107,6 +107,40 @@ START_TEST(a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken)
 }
 END_TEST
 
+START_TEST(a_command_that_is_repeated_is_written_once_while_it_is_on_its_way)
+{
+    struct world_options options;
+    world_options_calm(3, &options);
+    options.propose_ms = 1000000;
+    all = hashes_new();
+    world = world_new(&options, &world_hashes, all);
+    unsigned leader = wait_leader();
+    struct control *control = world_control(world, leader);
+    struct control_stats before;
+    struct control_stats after;
+    struct buf command = BUF_NONE;
+    buf_put_u64(&command, 5);
+    control_stats(control, &before);
+    for (unsigned i = 0; i < 20; i++) { /* by the leader and, forwarded, by a follower */
+        ck_assert_int_eq(world_propose(world, (leader + i % 2) % 3, command.bytes, command.size),
+                         0);
+    }
+    control_stats(control, &after);
+    ck_assert_uint_eq(after.last_index, before.last_index + 1);
+    world_run_for(world, 1000);
+    control_stats(control, &after);
+    ck_assert_uint_ge(after.proposals_under_way, 9);
+    ck_assert_uint_eq(after.applied_index, after.last_index);
+    /* Once it is applied, the same words are a new command. */
+    uint64_t applied = after.applied_index;
+    ck_assert_int_eq(world_propose(world, leader, command.bytes, command.size), 0);
+    world_run_for(world, 1000);
+    ck_assert_uint_eq(control_applied_index(control), applied + 1);
+    buf_done(&command);
+    end();
+}
+END_TEST
+
 START_TEST(a_leader_whose_disk_is_full_ends_and_the_others_go_on)
 {
     calm(3, 4096);
@@ -502,6 +536,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_follower_commits_only_what_matched);
     tcase_add_test(tcase, a_snapshot_on_its_way_is_finished_before_a_newer_one);
     tcase_add_test(tcase, a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken);
+    tcase_add_test(tcase, a_command_that_is_repeated_is_written_once_while_it_is_on_its_way);
     tcase_add_test(tcase, a_leader_whose_disk_is_full_ends_and_the_others_go_on);
     tcase_add_test(tcase, a_follower_whose_disk_is_full_ends_and_comes_back_with_the_same_state);
     tcase_add_test(tcase, a_failed_fsync_ends_the_node_and_loses_nothing);
