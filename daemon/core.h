@@ -105,6 +105,7 @@ struct daemon {
     struct coordinator coordinator;
     bool was_leading;
     uint32_t leader_seen;
+    uint64_t term_seen; /* the term that leader_seen was told with */
     bool log_failed;
     bool newcomer; /* its log is empty: it takes no part in Raft before newcomer.c lets it */
     uint64_t newcomer_ms;

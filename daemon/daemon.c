@@ -221,13 +221,15 @@ static void own_entry_turn(struct daemon *daemon)
 static void coordinator_turn(struct daemon *daemon)
 {
     uint32_t leader = control_leader(daemon->control);
-    if (leader != daemon->leader_seen) {
+    uint64_t term = control_term(daemon->control);
+    if (leader != daemon->leader_seen || (leader != 0 && term != daemon->term_seen)) {
         daemon->leader_seen = leader;
+        daemon->term_seen = term; /* A leader may restart and win again before anybody missed it. */
         if (leader == 0) {
             daemon_event(daemon, "no leader is known");
         } else {
             daemon_event(daemon, "%s leads in term %llu", members_find(daemon, leader)->name,
-                         (unsigned long long)control_term(daemon->control));
+                         (unsigned long long)term);
         }
     }
     bool leading = control_leads(daemon->control);
