@@ -17,9 +17,24 @@ static const char *const state_names[] = {
     [RUN_CLOSING] = "",
 };
 
+#define TO(state) (1U << (unsigned)(state))
+#define AWAY      (TO(RUN_ENDED) | TO(RUN_CLOSING))
+
+/* The drawing in run.h as a table. */
+static const unsigned legal[] = {
+    [RUN_PREPARING] = TO(RUN_CUTTING) | AWAY,
+    [RUN_CUTTING] = TO(RUN_LOADING) | AWAY,
+    [RUN_LOADING] = TO(RUN_CONNECTING) | TO(RUN_STEPPING) | AWAY,
+    [RUN_CONNECTING] = TO(RUN_STEPPING) | AWAY,
+    [RUN_STEPPING] = AWAY,
+    [RUN_ENDED] = TO(RUN_CLOSING),
+    [RUN_CLOSING] = 0,
+};
+
+/* The only writer of run->state. */
 void run_set_state(struct run *run, enum run_state next)
 {
-    ASSERT(next > run->state);
+    ASSERT((legal[run->state] & TO(next)) != 0);
     run->state = next;
     run->state_since_ms = clock_now_ms();
     struct progress *progress = &members_self(run->daemon)->progress;
