@@ -289,7 +289,7 @@ START_TEST(a_verb_is_answered_when_it_is_done)
     facts_done_fn *done = fixture.done;
     fixture.done = NULL;
     done(fixture.done_context, &result);
-    ck_assert(hear_reply(&client, 2000));
+    ck_assert(hear_reply(&client, 10000));
     JSON_HAS("\"job\":1,\"name\":\"california\"");
 
     ask(&client, &request); /* All faults of a refused file come as they are. */
@@ -301,13 +301,13 @@ START_TEST(a_verb_is_answered_when_it_is_done)
     done = fixture.done;
     fixture.done = NULL;
     done(fixture.done_context, &result);
-    ck_assert(hear_reply(&client, 2000));
+    ck_assert(hear_reply(&client, 10000));
     ck_assert_int_eq(reply.code, ERR_JOB);
     ck_assert_str_eq(reply.text, "job.yaml:1:1: a: unknown key\njob.yaml:2:1: b: unknown key\n");
 
     submit.uuid.len = 3;
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 2000));
+    ck_assert(hear_reply(&client, 10000));
     ck_assert_int_eq(reply.code, ERR_PROTO);
     hang_up(&client);
     stop();
@@ -438,7 +438,7 @@ START_TEST(predictions_come_in_pieces)
     fixture.predicted(fixture.predicted_context, &prediction);
     size_t count = 0;
     do {
-        ck_assert(hear_reply(&client, 2000));
+        ck_assert(hear_reply(&client, 10000));
         for (size_t i = 0; i < reply.data_size / sizeof(double); i++) {
             double value;
             memcpy(&value, reply.data + i * sizeof(double), sizeof(value));
@@ -451,11 +451,11 @@ START_TEST(predictions_come_in_pieces)
     JSON_HAS("\"first\":[[0.0,null],[1.0,null]]");
     predict.data_path = (char[]){"relative"};
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 2000));
+    ck_assert(hear_reply(&client, 10000));
     ck_assert_int_eq(reply.code, ERR_USAGE);
     predict.data_path = (char[]){"/absent"};
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 2000));
+    ck_assert(hear_reply(&client, 10000));
     ck_assert_int_eq(reply.code, ERR_DATA);
     ck_assert_str_eq(reply.text, "/absent: no such file");
     hang_up(&client);
@@ -589,7 +589,7 @@ START_TEST(many_questions_in_a_row_are_answered_in_order_and_bounded)
         ask(&client, &request);
     }
     for (unsigned i = 0; i < 500; i++) {
-        ck_assert(hear_reply(&client, 2000));
+        ck_assert(hear_reply(&client, 10000));
     }
     hang_up(&client);
     stop();
