@@ -30,6 +30,14 @@ static int disk_error(struct err *err, const char *what, const char *path)
     return err_set(err, ERR_DISK, "%s '%s': %s", what, path, err_errno(number));
 }
 
+static int not_a_file(struct err *err, const char *path)
+{
+    return err_set(err, ERR_DAMAGED,
+                   "open '%s': it is no plain file; symbolic links, folders, FIFOs and devices are "
+                   "not read",
+                   path);
+}
+
 static int root_of(struct fs *fs)
 {
     return OWNER_OF(fs, struct posix_fs, fs)->root;
@@ -38,17 +46,27 @@ static int root_of(struct fs *fs)
 static int posix_open(struct fs *fs, const char *path, enum fs_mode mode, struct fs_file **ret_file,
                       struct err *err)
 {
-    static const int flags[] = {
-        [FS_READ] = O_RDONLY, [FS_CREATE] = O_WRONLY | O_CREAT | O_EXCL,
-        [FS_APPEND] = O_RDWR | O_CREAT | O_APPEND};
+    static const int flags[] = {[FS_READ] = O_RDONLY,
+                                [FS_CREATE] = O_WRONLY | O_CREAT | O_EXCL,
+                                [FS_APPEND] = O_RDWR | O_CREAT | O_APPEND};
     struct fs_file *file = calloc(1, sizeof(*file));
     if (file == NULL) {
         return err_set(err, ERR_NOMEM, "open '%s': no memory", path);
     }
-    file->fd = openat(root_of(fs), path, flags[mode] | O_CLOEXEC | O_NOFOLLOW, 0640);
+    /* O_NONBLOCK: whoever put a FIFO there does not make us wait for its writer. */
+    file->fd = openat(root_of(fs), path, flags[mode] | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
+    struct stat status;
     if (file->fd < 0) {
         free(file);
+        if (errno == ELOOP || errno == ENXIO) {
+            return not_a_file(err, path);
+        }
         return disk_error(err, mode == FS_CREATE ? "create" : "open", path);
+    }
+    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        (void)close(file->fd);
+        free(file);
+        return not_a_file(err, path);
     }
     size_t size = strlen(path);
     size_t skip = size >= sizeof(file->name) ? size - sizeof(file->name) + 1 : 0;

@@ -254,6 +254,9 @@ int manifest_parse(const uint8_t *bytes, size_t size, struct manifest *ret_manif
         return err_set(err, ERR_DAMAGED, "the manifest has %zu bytes; the most is %u", size,
                        MANIFEST_SIZE_MAX);
     }
+    if (size == 0) {
+        return err_set(err, ERR_DAMAGED, "the manifest is empty");
+    }
     json_error_t where;
     json_t *root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {

@@ -1,6 +1,7 @@
 /* The compute thread's mail, as it comes to the loop. */
 #include "daemon/run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,13 +61,12 @@ static void on_progress_mail(struct run *run, struct run_progress *said)
     struct progress *progress = &members_self(daemon)->progress;
     struct history *history = history_of(daemon, run->job);
     for (size_t i = 0; i < said->points_count; i++) {
-        if (!progress->has_loss) {
-            progress->first_loss = said->points[i].loss;
-        }
         progress->has_loss = true;
         history_put(history, &said->points[i]);
     }
     said->points_count = 0;
+    /* The job's, not the first that this generation did. */
+    progress->first_loss = history->has_first ? history->first_loss : (double)NAN;
     if (run->state != RUN_CLOSING) {
         progress->step = said->step;
         progress->loss = said->loss;

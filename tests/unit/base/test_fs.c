@@ -1,5 +1,7 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -51,6 +53,25 @@ START_TEST(a_file_that_exists_is_not_created_again)
 }
 END_TEST
 
+START_TEST(what_is_no_plain_file_is_refused_at_once)
+{
+    static const char *const names[] = {"all/link", "all/fifo", "all/folder"};
+    struct err err = {0};
+    struct buf bytes = BUF_NONE;
+    char path[128];
+    ck_assert_int_eq(fs_mkdir_all(fs, "all/folder", &err), 0);
+    (void)snprintf(path, sizeof(path), "%s/all/link", root);
+    ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+    (void)snprintf(path, sizeof(path), "%s/all/fifo", root);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    for (size_t i = 0; i < 3; i++) { /* Nobody writes into the FIFO: opening it must not wait. */
+        ck_assert_int_eq(fs_read_all(fs, names[i], 100, &bytes, &err), ERR_DAMAGED);
+        ck_assert_ptr_nonnull(strstr(err.text, "it is no plain file"));
+        ck_assert_ptr_nonnull(strstr(err.text, names[i]));
+    }
+}
+END_TEST
+
 START_TEST(absent_files_are_named_and_too_large_ones_refused_before_reading)
 {
     struct err err = {0};
@@ -72,6 +93,7 @@ Suite *unit_suite(void)
     tcase_add_checked_fixture(tcase, make_root, drop_root);
     tcase_add_test(tcase, replaced_files_hold_the_new_bytes_and_leave_nothing_behind);
     tcase_add_test(tcase, a_file_that_exists_is_not_created_again);
+    tcase_add_test(tcase, what_is_no_plain_file_is_refused_at_once);
     tcase_add_test(tcase, absent_files_are_named_and_too_large_ones_refused_before_reading);
     suite_add_tcase(suite, tcase);
     return suite;
