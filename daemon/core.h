@@ -246,6 +246,10 @@ int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *cont
 int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 
+/* daemon_control.c: opens the log and the state machine behind it; a log that was lost is refused.
+ */
+int daemon_open_control(struct daemon *daemon, struct err *err);
+
 /* tell.c: fills daemon->facts */
 void tell_init(struct daemon *daemon);
 
