@@ -167,7 +167,7 @@ static bool apply(struct control *control)
     const struct raft_log *log = raft_log(raft);
     uint64_t commit = raft_commit(raft);
     uint64_t stable = raft_stable(raft);
-    uint64_t last = commit < stable ? commit : stable;
+    uint64_t last = commit < stable || MUTANT(MUTANT_APPLY_UNSTABLE) ? commit : stable;
     uint64_t before = control->applied;
     while (!raft_installing(raft) && control->applied < last) {
         const struct raft_entry *entry = raft_log_at(log, control->applied + 1);

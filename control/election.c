@@ -44,7 +44,7 @@ void election_follow(struct raft *raft, uint64_t term, uint32_t leader)
 static void ask_all(struct raft *raft, enum message_kind kind, uint64_t term, uint64_t after)
 {
     for (size_t i = 0; i < raft->peers_count; i++) {
-        raft->peers[i].granted = false;
+        raft->peers[i].granted = raft->peers[i].granted && MUTANT(MUTANT_GRANTS_KEPT);
         struct raft_message message = {
             .kind = kind,
             .term = term,
@@ -93,8 +93,8 @@ static void election_begin(struct raft *raft)
 /* Votes count when our own is durable: the others' answers imply it, a single voter has none. */
 void election_check_won(struct raft *raft)
 {
-    if (raft->role != RAFT_CANDIDATE || raft->persisted < raft->hard_write ||
-        granted_count(raft) < raft_majority(raft)) {
+    bool durable = raft->persisted >= raft->hard_write || MUTANT(MUTANT_OWN_VOTE_EARLY);
+    if (raft->role != RAFT_CANDIDATE || !durable || granted_count(raft) < raft_majority(raft)) {
         return;
     }
     ASSERT(raft->installing.index == 0); /* Its write came before our vote's. */
@@ -114,7 +114,7 @@ static void check_quorum(struct raft *raft)
     for (size_t i = 0; i < raft->peers_count; i++) {
         heard += raft->now_ms - raft->peers[i].heard_ms <= raft->election_ms_max ? 1 : 0;
     }
-    if (heard < raft_majority(raft)) {
+    if (heard < raft_majority(raft) && !MUTANT(MUTANT_NO_CHECK_QUORUM)) {
         raft->counts.step_downs++;
         election_follow(raft, raft->term, 0);
         return;

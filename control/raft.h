@@ -139,26 +139,34 @@ extern int raft_mutant;
 #define MUTANT(number) false
 #endif
 enum raft_mutant_number {
-    MUTANT_COMMIT_OLD_TERM = 1, /* Figure 3.7: commits older terms' entries by counting */
-    MUTANT_VOTE_NOT_PERSISTED,  /* a vote leaves before, and without, its write */
-    MUTANT_LEADER_COUNTS_EARLY, /* the leader counts its own entries before they are durable */
-    MUTANT_ACK_BEFORE_DURABLE,  /* a follower answers for what is only in memory */
-    MUTANT_VOTE_ANY_LOG,        /* votes without comparing logs (5.4.1) */
-    MUTANT_NO_PREVIOUS_CHECK,   /* appends without the previous entry's term */
-    MUTANT_VOTE_TWICE,          /* forgets whom it voted for in this term */
-    MUTANT_TERM_NOT_PERSISTED,  /* a higher term is followed without writing it */
-    MUTANT_SNAPSHOT_OLD_TERM,   /* a snapshot travels with another term than its entry's */
-    MUTANT_KEEP_LOG_ON_INSTALL, /* installs the state, but not the log's new beginning */
-    MUTANT_COMMIT_UNVERIFIED,   /* a follower takes the leader's commit beyond what matched */
-    MUTANT_NO_TRUNCATE,         /* a conflicting tail stays */
-    MUTANT_MINORITY,            /* a majority is half of the voters */
-    MUTANT_STABLE_BY_COUNT,     /* tracks the count of durable entries, not their writes */
-    MUTANT_WAL_NO_SYNC,         /* the log is written, not synced */
-    MUTANT_SNAPSHOT_NO_SYNC,    /* a snapshot's file is renamed before it is synced */
-    MUTANT_RELEASE_EARLY,       /* log files go before the snapshot is durable */
-    MUTANT_NO_NOOP,             /* no entry at a term's start: old entries never commit */
-    MUTANT_NO_HINT_PROGRESS,    /* a reject never moves the probe back */
-    MUTANT_SNAPSHOT_RESTARTS,   /* a newer snapshot takes the place of one that is on its way */
+    MUTANT_COMMIT_OLD_TERM = 1,  /* Figure 3.7: commits older terms' entries by counting */
+    MUTANT_VOTE_NOT_PERSISTED,   /* a vote leaves before, and without, its write */
+    MUTANT_LEADER_COUNTS_EARLY,  /* the leader counts its own entries before they are durable */
+    MUTANT_ACK_BEFORE_DURABLE,   /* a follower answers for what is only in memory */
+    MUTANT_VOTE_ANY_LOG,         /* votes without comparing logs (5.4.1) */
+    MUTANT_NO_PREVIOUS_CHECK,    /* appends without the previous entry's term */
+    MUTANT_VOTE_TWICE,           /* forgets whom it voted for in this term */
+    MUTANT_TERM_NOT_PERSISTED,   /* a higher term is followed without writing it */
+    MUTANT_SNAPSHOT_OLD_TERM,    /* a snapshot travels with another term than its entry's */
+    MUTANT_KEEP_LOG_ON_INSTALL,  /* installs the state, but not the log's new beginning */
+    MUTANT_COMMIT_UNVERIFIED,    /* a follower takes the leader's commit beyond what matched */
+    MUTANT_NO_TRUNCATE,          /* a conflicting tail stays */
+    MUTANT_MINORITY,             /* a majority is half of the voters */
+    MUTANT_STABLE_BY_COUNT,      /* tracks the count of durable entries, not their writes */
+    MUTANT_WAL_NO_SYNC,          /* the log is written, not synced */
+    MUTANT_SNAPSHOT_NO_SYNC,     /* a snapshot's file is renamed before it is synced */
+    MUTANT_RELEASE_EARLY,        /* log files go before the snapshot is durable */
+    MUTANT_NO_NOOP,              /* no entry at a term's start: old entries never commit */
+    MUTANT_NO_HINT_PROGRESS,     /* a reject never moves the probe back */
+    MUTANT_SNAPSHOT_RESTARTS,    /* a newer snapshot takes the place of one that is on its way */
+    MUTANT_APPLY_UNSTABLE,       /* applies what is committed before it is on this disk */
+    MUTANT_STALE_ANSWERS,        /* counts answers of an older term */
+    MUTANT_GRANTS_KEPT,          /* pre-votes count as votes */
+    MUTANT_NO_CHECK_QUORUM,      /* a leader that hears nobody stays */
+    MUTANT_VERIFIES_ALL,         /* an append vouches for all that follows it in the log */
+    MUTANT_TRUNCATES_ALWAYS,     /* an old append cuts off what came after it */
+    MUTANT_OWN_VOTE_EARLY,       /* wins before its own vote is durable */
+    MUTANT_ACK_WHILE_INSTALLING, /* answers for a snapshot that is not durable yet */
     MUTANTS_END,
 };
 

@@ -198,8 +198,9 @@ void replication_on_answer(struct raft *raft, const struct raft_message *message
         return;
     }
     uint64_t last = raft_log_last(&raft->log);
-    if (raft->role != RAFT_LEADER || message->term != raft->term || message->index > last ||
-        message->verified > last || message->index > message->verified) {
+    bool ours = message->term == raft->term || MUTANT(MUTANT_STALE_ANSWERS);
+    if (raft->role != RAFT_LEADER || !ours || message->index > last || message->verified > last ||
+        message->index > message->verified) {
         return;
     }
     struct raft_peer *peer = raft_peer_of(raft, message->from);
@@ -260,7 +261,7 @@ void replication_answer(struct raft *raft)
         durable = raft->verified;
     }
     if (raft->installing.index != 0) {
-        durable = 0;
+        durable = MUTANT(MUTANT_ACK_WHILE_INSTALLING) ? raft->verified : 0;
     }
     struct raft_message answer = {
         .kind = MESSAGE_APPEND_ANSWER, .ok = true, .index = durable, .verified = raft->verified};
@@ -289,7 +290,8 @@ static void take_entry(struct raft *raft, uint64_t index, const struct message_e
         return; /* committed, and part of a snapshot */
     }
     if (index <= raft_log_last(log)) {
-        if (raft_log_term(log, index) == entry->term || MUTANT(MUTANT_NO_TRUNCATE)) {
+        bool cut = MUTANT(MUTANT_TRUNCATES_ALWAYS) && index > raft->commit;
+        if ((raft_log_term(log, index) == entry->term && !cut) || MUTANT(MUTANT_NO_TRUNCATE)) {
             return;
         }
         ASSERT(index > raft->commit);
@@ -336,6 +338,9 @@ void replication_on_append(struct raft *raft, const struct raft_message *message
         take_entry(raft, message->index + 1 + i, &entry);
     }
     uint64_t matched = message->index + message->entries_count;
+    if (MUTANT(MUTANT_VERIFIES_ALL)) {
+        matched = raft_log_last(&raft->log);
+    }
     raft->verified = matched > raft->verified ? matched : raft->verified;
     uint64_t commit = message->commit < raft->verified ? message->commit : raft->verified;
     if (MUTANT(MUTANT_COMMIT_UNVERIFIED)) {

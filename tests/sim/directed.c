@@ -1,6 +1,7 @@
 #include "tests/sim/directed.h"
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "control/raft.h"
 
 /* One core, driven by hand. */
@@ -203,4 +204,100 @@ bool directed_a_snapshot_on_its_way_is_finished(void)
     good = good && raft_log(scene.raft)->base_index == raft_commit(scene.raft);
     scene_end(&scene);
     return good;
+}
+
+/* Check-quorum (6.2): within about an election timeout without answers it leads no more. */
+bool directed_a_leader_that_hears_nobody_steps_down(void)
+{
+    struct scene scene;
+    scene_begin(&scene, 1, 3, 1, (const uint64_t[]){1}, 1);
+    scene_lead(&scene, 1, (const uint32_t[]){2}, 1);
+    for (int i = 0; i < 25; i++) {
+        scene.now_ms += 100;
+        struct raft_input tick = {.kind = RAFT_TICK, .now_ms = scene.now_ms};
+        scene_step(&scene, &tick);
+    }
+    bool follows = raft_role(scene.raft) != RAFT_LEADER;
+    scene_end(&scene);
+    return follows;
+}
+
+/* A crash after the others' votes and before its own write: it could vote for another one. */
+bool directed_a_candidate_waits_for_its_own_vote(void)
+{
+    struct scene scene;
+    scene_begin(&scene, 1, 3, 1, (const uint64_t[]){1}, 1);
+    scene.now_ms += 2000;
+    struct raft_input tick = {.kind = RAFT_TICK, .now_ms = scene.now_ms};
+    scene_step(&scene, &tick);
+    scene_receive(
+        &scene, 2,
+        (struct raft_message){.kind = MESSAGE_PREVOTE_ANSWER, .to = 1, .term = 2, .ok = true});
+    scene_receive(
+        &scene, 2,
+        (struct raft_message){.kind = MESSAGE_VOTE_ANSWER, .to = 1, .term = 2, .ok = true});
+    bool waits = raft_role(scene.raft) == RAFT_CANDIDATE;
+    if (waits) {
+        scene_persist(&scene);
+    }
+    bool leads = raft_role(scene.raft) == RAFT_LEADER;
+    scene_end(&scene);
+    return waits && leads;
+}
+
+/* A follower has taken a whole snapshot in and an append comes before its write: the answer says
+ * that nothing of it is durable; after the write, all. */
+bool directed_a_snapshot_counts_when_it_is_durable(void)
+{
+    struct scene scene;
+    scene_begin(&scene, 2, 3, 1, NULL, 0);
+    const uint8_t bytes[] = "state";
+    struct raft_message chunk = {.kind = MESSAGE_SNAPSHOT,
+                                 .to = 2,
+                                 .term = 2,
+                                 .index = 9,
+                                 .log_term = 2,
+                                 .voters = {1, 2, 3},
+                                 .voters_count = 3,
+                                 .total = sizeof(bytes),
+                                 .hash = hash_xxh3(bytes, sizeof(bytes)),
+                                 .bytes = bytes,
+                                 .size = sizeof(bytes)};
+    scene_receive(&scene, 1, chunk);
+    ASSERT(raft_installing(scene.raft));
+    struct raft_message append = {
+        .kind = MESSAGE_APPEND, .to = 2, .term = 2, .index = 9, .log_term = 2};
+    scene_receive(&scene, 1, append);
+    bool nothing = scene.output.letters_count == 1;
+    struct raft_message answer;
+    ASSERT(nothing);
+    ASSERT(message_decode(scene.output.letters[0].bytes.bytes, scene.output.letters[0].bytes.size,
+                          &answer, NULL) == 0);
+    nothing = answer.kind == MESSAGE_APPEND_ANSWER && answer.index == 0;
+    scene_persist(&scene);
+    ASSERT(scene.output.letters_count >= 1);
+    ASSERT(message_decode(scene.output.letters[0].bytes.bytes, scene.output.letters[0].bytes.size,
+                          &answer, NULL) == 0);
+    bool all = answer.kind == MESSAGE_APPEND_ANSWER && answer.index == 9;
+    scene_end(&scene);
+    return nothing && all;
+}
+
+/* What node 2 held in term 1 may have been replaced since: its late answer says nothing about the
+ * entry that is there now. */
+bool directed_an_answer_of_an_older_term_counts_nothing(void)
+{
+    struct scene scene;
+    scene_begin(&scene, 1, 3, 1, (const uint64_t[]){1}, 1);
+    scene_lead(&scene, 1, (const uint32_t[]){3}, 1);
+    scene_persist(&scene);
+    struct raft_message answer = {
+        .kind = MESSAGE_APPEND_ANSWER, .to = 1, .term = 1, .ok = true, .index = 2, .verified = 2};
+    scene_receive(&scene, 2, answer);
+    bool nothing = raft_commit(scene.raft) == 0;
+    answer.term = 2;
+    scene_receive(&scene, 2, answer);
+    bool commits = raft_commit(scene.raft) == 2;
+    scene_end(&scene);
+    return nothing && commits;
 }

@@ -8,5 +8,9 @@
 bool directed_old_term_is_not_committed_by_counting(void); /* Figure 3.7 */
 bool directed_commit_stays_within_what_matched(void);
 bool directed_a_snapshot_on_its_way_is_finished(void);
+bool directed_an_answer_of_an_older_term_counts_nothing(void);
+bool directed_a_leader_that_hears_nobody_steps_down(void);
+bool directed_a_candidate_waits_for_its_own_vote(void);
+bool directed_a_snapshot_counts_when_it_is_durable(void);
 
 #endif

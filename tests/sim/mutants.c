@@ -42,6 +42,19 @@ static const struct {
     {MUTANT_NO_HINT_PROGRESS, "a reject does not move the probe back", NULL},
     {MUTANT_SNAPSHOT_RESTARTS, "a newer snapshot takes the place of one on its way",
      directed_a_snapshot_on_its_way_is_finished},
+    {MUTANT_APPLY_UNSTABLE, "applies before the entry is on its own disk", NULL},
+    {MUTANT_STALE_ANSWERS, "counts answers of an older term",
+     directed_an_answer_of_an_older_term_counts_nothing},
+    {MUTANT_GRANTS_KEPT, "pre-votes count as votes", NULL},
+    {MUTANT_NO_CHECK_QUORUM, "a leader that hears nobody stays",
+     directed_a_leader_that_hears_nobody_steps_down},
+    {MUTANT_VERIFIES_ALL, "an append vouches for all that follows it in the log",
+     directed_commit_stays_within_what_matched},
+    {MUTANT_TRUNCATES_ALWAYS, "an old append cuts off what came after it", NULL},
+    {MUTANT_OWN_VOTE_EARLY, "wins before its own vote is durable",
+     directed_a_candidate_waits_for_its_own_vote},
+    {MUTANT_ACK_WHILE_INSTALLING, "answers for a snapshot that is not durable yet",
+     directed_a_snapshot_counts_when_it_is_durable},
 };
 #define MUTANTS_COUNT (sizeof(mutants) / sizeof(mutants[0]))
 

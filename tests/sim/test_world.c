@@ -77,6 +77,30 @@ START_TEST(a_snapshot_on_its_way_is_finished_before_a_newer_one)
 }
 END_TEST
 
+START_TEST(an_answer_of_an_older_term_counts_nothing)
+{
+    ck_assert(directed_an_answer_of_an_older_term_counts_nothing());
+}
+END_TEST
+
+START_TEST(a_leader_that_hears_nobody_steps_down)
+{
+    ck_assert(directed_a_leader_that_hears_nobody_steps_down());
+}
+END_TEST
+
+START_TEST(a_candidate_waits_for_its_own_vote)
+{
+    ck_assert(directed_a_candidate_waits_for_its_own_vote());
+}
+END_TEST
+
+START_TEST(a_snapshot_counts_when_it_is_durable)
+{
+    ck_assert(directed_a_snapshot_counts_when_it_is_durable());
+}
+END_TEST
+
 START_TEST(a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken)
 {
     struct world_options options;
@@ -535,6 +559,10 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, old_terms_entries_are_not_committed_by_counting_figure_3_7);
     tcase_add_test(tcase, a_follower_commits_only_what_matched);
     tcase_add_test(tcase, a_snapshot_on_its_way_is_finished_before_a_newer_one);
+    tcase_add_test(tcase, an_answer_of_an_older_term_counts_nothing);
+    tcase_add_test(tcase, a_leader_that_hears_nobody_steps_down);
+    tcase_add_test(tcase, a_candidate_waits_for_its_own_vote);
+    tcase_add_test(tcase, a_snapshot_counts_when_it_is_durable);
     tcase_add_test(tcase, a_slow_follower_gets_its_snapshot_while_many_newer_ones_are_taken);
     tcase_add_test(tcase, a_command_that_is_repeated_is_written_once_while_it_is_on_its_way);
     tcase_add_test(tcase, a_leader_whose_disk_is_full_ends_and_the_others_go_on);
