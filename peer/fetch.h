@@ -44,8 +44,8 @@ struct fetch_wait {
 /* Where the bytes come from; any of the server's threads, several at once. */
 struct fetch_source {
     void *context;
-    /* The data of that digest; ERR_NOT_FOUND where they are not here. */
-    int (*open)(void *context, const uint8_t digest[FETCH_DIGEST_SIZE],
+    /* The data of that digest for that node; ERR_NOT_FOUND where they are not here. */
+    int (*open)(void *context, uint32_t node_id, const uint8_t digest[FETCH_DIGEST_SIZE],
                 const struct fetch_wait *wait, void **ret_served, uint64_t *ret_manifest_size,
                 uint64_t *ret_table_size, struct err *err);
     /* Exactly size bytes or an error; part, offset and size are the fetcher's word. */

@@ -27,7 +27,7 @@ int fetch_request_get(const struct frame_header *header, const uint8_t *body,
 
 /* The holder's side after WELCOME, until the fetcher closes (0), or an error. buffer:
  * FETCH_SIZE_MAX bytes. */
-int fetch_serve(struct wire *wire, const struct fetch_source *source,
+int fetch_serve(struct wire *wire, const struct fetch_source *source, uint32_t node_id,
                 const uint8_t digest[FETCH_DIGEST_SIZE], uint32_t idle_ms, uint8_t *buffer,
                 struct fetch_counters *counters, struct err *err);
 

@@ -119,7 +119,7 @@ static int answer_all(struct wire *wire, const struct fetch_source *source, void
     }
 }
 
-int fetch_serve(struct wire *wire, const struct fetch_source *source,
+int fetch_serve(struct wire *wire, const struct fetch_source *source, uint32_t node_id,
                 const uint8_t digest[FETCH_DIGEST_SIZE], uint32_t idle_ms, uint8_t *buffer,
                 struct fetch_counters *counters, struct err *err)
 {
@@ -129,8 +129,8 @@ int fetch_serve(struct wire *wire, const struct fetch_source *source,
     void *served = NULL;
     uint64_t manifest_size = 0;
     uint64_t table_size = 0;
-    int code =
-        source->open(source->context, digest, &wait, &served, &manifest_size, &table_size, err);
+    int code = source->open(source->context, node_id, digest, &wait, &served, &manifest_size,
+                            &table_size, err);
     if (code == 0) {
         buf_put_u64(&about, manifest_size);
         buf_put_u64(&about, table_size);
@@ -156,8 +156,9 @@ static void *serve_main(void *context)
     int code = buffer == NULL ? err_set(&err, ERR_NOMEM, "no memory for an answer")
                               : peer_welcome(&serving->incoming, &err);
     if (code == 0) {
-        code = fetch_serve(&serving->wire, &settings->source, serving->incoming.hello.identity,
-                           settings->idle_ms, buffer, &server->counters, &err);
+        code = fetch_serve(&serving->wire, &settings->source, serving->incoming.hello.node_id,
+                           serving->incoming.hello.identity, settings->idle_ms, buffer,
+                           &server->counters, &err);
     }
     if (code != 0 && !atomic_load(&server->stopping)) {
         atomic_fetch_add(&server->failed, 1);

@@ -67,11 +67,12 @@ static const struct transport_ops memory_ops = {.read = on_read,
                                                 .shut = on_shut,
                                                 .done = on_shut};
 
-static int on_open(void *context, const uint8_t digest[FETCH_DIGEST_SIZE],
+static int on_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_DIGEST_SIZE],
                    const struct fetch_wait *wait, void **ret_served, uint64_t *ret_manifest_size,
                    uint64_t *ret_table_size, struct err *err)
 {
     (void)digest;
+    (void)node_id;
     (void)err;
     ASSERT(wait->on_wait(wait->context, 1, 2));
     *ret_served = context;
@@ -150,7 +151,7 @@ static void hold(struct wire *wire, struct memory *memory)
     const uint8_t digest[FETCH_DIGEST_SIZE] = {0};
     uint8_t *buffer = malloc(FETCH_SIZE_MAX);
     ASSERT(buffer != NULL);
-    int code = fetch_serve(wire, &source, digest, 1000, buffer, &counters, &err);
+    int code = fetch_serve(wire, &source, 1, digest, 1000, buffer, &counters, &err);
     ASSERT(code == 0 || err.text[0] != '\0');
     check_answers(&memory->out);
     free(buffer);

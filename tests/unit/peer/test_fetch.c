@@ -34,11 +34,12 @@ struct holder {
 
 static struct holder holder;
 
-static int on_source_open(void *context, const uint8_t digest[FETCH_DIGEST_SIZE],
+static int on_source_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_DIGEST_SIZE],
                           const struct fetch_wait *wait, void **ret_served,
                           uint64_t *ret_manifest_size, uint64_t *ret_table_size, struct err *err)
 {
     struct holder *h = context;
+    ck_assert_uint_eq(node_id, 1);
     if (memcmp(digest, h->digest, FETCH_DIGEST_SIZE) != 0) {
         return err_set(err, ERR_NOT_FOUND, "there are no such data here");
     }
