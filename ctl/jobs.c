@@ -145,6 +145,15 @@ static void draw_job(const struct ctl *ctl, const json_t *job, struct buf *out)
                        (long long)document_integer(dataset, "features"),
                        document_text(dataset, "storage"));
         put_line(out, "data", text);
+        struct buf holders = BUF_NONE;
+        const json_t *names = document_list(dataset, "holders");
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            buf_print(&holders, "%s%s", i > 0 ? ", " : "",
+                      json_string_value(json_array_get(names, i)));
+        }
+        buf_put_u8(&holders, 0);
+        put_line(out, "data on", (const char *)holders.bytes);
+        buf_done(&holders);
     }
     (void)snprintf(text, sizeof(text), "%lld node%s, generation %lld",
                    (long long)document_integer(job, "nodes"),

@@ -128,6 +128,11 @@ static const struct yaml_key limits_keys[] = {
      .least = 64,
      .most = 65536,
      .about = "lines kept in memory for coppeliusctl logs"},
+    {.name = "cache",
+     .type = YAML_SIZE,
+     .offset = LIMITS(cache),
+     .initial = "64G",
+     .about = "imported and fetched datasets kept in state_dir; the oldest unused go first"},
 };
 static const struct yaml_schema limits_schema = {limits_keys,
                                                  sizeof(limits_keys) / sizeof(limits_keys[0]),

@@ -22,7 +22,7 @@
  *   tls: off                         # TLS comes with a later version
  *   insecure: no                     # yes: plain text between machines is meant
  *   log_level: info                  # error, warning, notice, info, debug
- *   limits: {memory: 0, storage_free: 1G, log_lines: 2048}
+ *   limits: {memory: 0, storage_free: 1G, log_lines: 2048, cache: 64G}
  */
 #ifndef COPPELIUS_DAEMON_CONFIG_H
 #define COPPELIUS_DAEMON_CONFIG_H
@@ -76,6 +76,7 @@ struct config {
         uint64_t memory;       /* bytes a session may take; 0: what the device has */
         uint64_t storage_free; /* bytes; below, doctor complains */
         uint64_t log_lines;
+        uint64_t cache; /* bytes of imported and fetched datasets that are kept */
     } limits;
     /* Found by config_read. */
     uint32_t node_id; /* 1 … in peers */

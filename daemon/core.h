@@ -31,6 +31,14 @@ enum daemon_frame {
     FRAME_PROGRESS,               /* peer.proto's Progress */
 };
 
+/* What a node says of the data of its job. */
+struct data_word {
+    uint64_t job; /* 0: nothing */
+    bool has;
+    uint8_t dataset[32];           /* where it has them */
+    char missing[FACTS_TEXT_SIZE]; /* why it has none; "" with has false: it still looks */
+};
+
 /* How far a node is: peer.proto's Progress as a struct; this node's own is kept in the same form.
  */
 struct progress {
@@ -59,6 +67,7 @@ struct member {
     uint64_t incarnation;
     char reason[FACTS_TEXT_SIZE]; /* why its link is down; "" while it is up */
     struct progress progress;
+    struct data_word data; /* kept apart: it outlives the run */
     /* Of its log, as it said since it connected (newcomer.c). */
     bool log_empty;
     bool caught_up;
@@ -76,6 +85,8 @@ struct run;
 struct publication;
 struct history;
 struct verb;
+struct data_cache;
+struct serve;
 
 struct daemon {
     uv_loop_t *loop;
@@ -98,6 +109,8 @@ struct daemon {
     char backend[8];
 
     struct fs *fs;
+    struct data_cache *cache;
+    struct serve *serve;
     struct state state;
     struct control_uv *control_uv;
     struct control *control;
@@ -216,6 +229,7 @@ struct history {
     size_t points_count;
     struct facts_point points[FACTS_LOSSES_MAX];
     /* Of the dataset, as this node prepared it; ranges_count 0: not yet. */
+    bool read; /* the next three are known */
     uint64_t test_rows, nonzeros;
     bool sparse;
     uint32_t ranges_count;

@@ -13,6 +13,8 @@
 #include "base/rand.h"
 #include "daemon/core.h"
 #include "daemon/run.h"
+#include "daemon/serve.h"
+#include "data/cache.h"
 #include "gpu/gpu.h"
 
 #define SAID_MS 2000U /* the same words so long after the last time are another proposal */
@@ -121,6 +123,12 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
 static void on_bulk(void *context, const struct peer_incoming *incoming)
 {
     run_adopt(context, incoming);
+}
+
+static void on_data(void *context, const struct peer_incoming *incoming)
+{
+    struct daemon *daemon = context;
+    serve_take(daemon->serve, incoming);
 }
 
 static void on_ctl(void *context, const struct peer_incoming *incoming)
@@ -290,6 +298,7 @@ static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
         .on_message = on_message,
         .on_bulk = on_bulk,
         .on_ctl = on_ctl,
+        .on_data = on_data,
     };
     return mesh_open(&settings, daemon->loop, &daemon->mesh, err);
 }
@@ -313,6 +322,8 @@ static void free_daemon(struct daemon *daemon)
 {
     publish_free(daemon);
     history_free(daemon);
+    serve_close(daemon->serve);
+    data_cache_close(daemon->cache);
     state_done(&daemon->state);
     fs_posix_close(daemon->fs);
     free(daemon);
@@ -446,8 +457,12 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
     state_init(&daemon->state);
     copy_settings(daemon, settings);
     tell_init(daemon);
+    char cache[DAEMON_PATH_SIZE + 16];
+    (void)snprintf(cache, sizeof(cache), "%s/cache", daemon->state_dir);
     if (members_init(daemon, settings, err) != 0 ||
-        fs_posix_open(daemon->state_dir, &daemon->fs, err) != 0) {
+        fs_posix_open(daemon->state_dir, &daemon->fs, err) != 0 ||
+        data_cache_open(cache, settings->cache_bytes, &daemon->cache, err) != 0 ||
+        serve_open(&daemon->serve, err) != 0) {
         free_daemon(daemon);
         return err->code;
     }

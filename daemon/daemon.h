@@ -50,6 +50,7 @@ struct daemon_settings {
     uint64_t memory_bytes; /* the most that a session may take; 0: what the device has */
     const char *state_dir; /* exists and belongs to this node (main has checked) */
     uint64_t incarnation;  /* greater than that of any earlier start from this state_dir */
+    uint64_t cache_bytes;  /* of imported and fetched datasets; 0: 64 GiB */
     uint32_t streams;      /* bulk connections to a peer; 0: 4 */
 };
 

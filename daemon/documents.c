@@ -67,6 +67,12 @@ static json_t *dataset(const struct facts_job *job)
     set(object, "coordinates", integer(job->coordinates));
     set(object, "storage", text_or_null(job->storage));
     set(object, "nonzeros", integer_if(job->nonzeros > 0, job->nonzeros));
+    json_t *holders = must(json_array());
+    ASSERT(job->holders_count <= FACTS_NODES_MAX);
+    for (uint32_t i = 0; i < job->holders_count; i++) {
+        add(holders, text(job->holders[i]));
+    }
+    set(object, "holders", holders);
     return object;
 }
 

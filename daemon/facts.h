@@ -81,6 +81,7 @@ struct facts_traffic {
     uint64_t control[2];
     uint64_t gradient[2]; /* the exchange */
     uint64_t checkpoint[2];
+    uint64_t data[2]; /* columns of datasets */
 };
 
 struct facts_node {
@@ -195,6 +196,9 @@ struct facts_job {
     /* The partition of this generation, in order of ranks; 0 while unknown. */
     uint32_t parts_count;
     struct facts_part parts[FACTS_NODES_MAX];
+    /* The nodes that say that they can serve its data; told of the newest job that they work on. */
+    uint32_t holders_count;
+    char holders[FACTS_NODES_MAX][FACTS_NAME_SIZE];
 };
 
 struct facts_point {

@@ -303,6 +303,7 @@ static int open_daemon(struct program *program, struct err *err)
                                        .threads = (unsigned)config->threads,
                                        .device_share = config->device_share,
                                        .memory_bytes = config->limits.memory,
+                                       .cache_bytes = config->limits.cache,
                                        .state_dir = config->state_dir,
                                        .incarnation = program->folder.incarnation,
                                        .streams = (uint32_t)config->streams};

@@ -61,6 +61,7 @@ void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
     member->heard_ms = clock_now_ms();
     member->reason[0] = '\0';
     memset(&member->progress, 0, sizeof(member->progress));
+    memset(&member->data, 0, sizeof(member->data));
     member->log_empty = false;
     member->caught_up = false;
     member->knows_self = 0;
@@ -128,6 +129,12 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
                                                      said->captured_step, said->captured_ends};
     member->log_empty = said->log_empty;
     member->caught_up = said->caught_up;
+    member->data.job = said->data_job;
+    member->data.has = said->data_job != 0 && said->dataset.len == sizeof(member->data.dataset);
+    if (member->data.has) {
+        memcpy(member->data.dataset, said->dataset.data, sizeof(member->data.dataset));
+    }
+    take_text(member->data.missing, sizeof(member->data.missing), said->data_missing);
     member->knows_self = said->n_known >= daemon->node_id ? said->known[daemon->node_id - 1] : 0;
     if (memcmp(&before, &progress->captured, sizeof(before)) != 0 || daemon->newcomer) {
         daemon_soon(daemon);
@@ -187,6 +194,12 @@ void members_heartbeat(struct daemon *daemon, bool now)
     said.threads = progress->threads;
     said.backend = progress->backend;
     struct control_stats log;
+    said.data_job = self->data.job;
+    said.data_missing = self->data.missing;
+    if (self->data.has) {
+        said.dataset.data = self->data.dataset;
+        said.dataset.len = sizeof(self->data.dataset);
+    }
     uint64_t known[STATE_NODES_MAX];
     control_stats(daemon->control, &log);
     said.log_empty = log.last_index == 0;

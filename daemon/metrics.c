@@ -197,8 +197,9 @@ static void put_members(struct exposition *out)
             const uint64_t *bytes;
         } classes[] = {{"raft", traffic->control},
                        {"gradient", traffic->gradient},
-                       {"checkpoint", traffic->checkpoint}};
-        for (size_t c = 0; c < 3 && !nodes[i].self; c++) {
+                       {"checkpoint", traffic->checkpoint},
+                       {"data", traffic->data}};
+        for (size_t c = 0; c < 4 && !nodes[i].self; c++) {
             if (c > 0 && classes[c].bytes[0] == 0 && classes[c].bytes[1] == 0) {
                 continue; /* Nothing yet, or not told apart by peer: no series rather than a false
                              0. */

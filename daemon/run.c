@@ -173,6 +173,7 @@ static int start(struct daemon *daemon, const struct state_job *job, struct err 
     progress->job = run->job;
     progress->generation = run->generation;
     progress->step = 0;
+    members_self(daemon)->data = (struct data_word){.job = run->job};
     (void)snprintf(progress->phase, sizeof(progress->phase), "%s", state_names[RUN_PREPARING]);
     ASSERT(pthread_create(&run->thread, NULL, run_compute_main, run) == 0);
     run->thread_started = true;

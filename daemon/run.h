@@ -58,6 +58,12 @@ enum run_mail {
     RUN_MAIL_GONE,     /* struct message: the thread returns */
 };
 
+struct run_holder {
+    uint32_t node_id;
+    char name[FACTS_NAME_SIZE];
+    char address[FACTS_NAME_SIZE];
+};
+
 struct run_load {
     struct message message;
     uint32_t rank, participants;
@@ -67,10 +73,15 @@ struct run_load {
     char seed_folder[DAEMON_PATH_SIZE]; /* of that epoch, below the state folder; or, with epoch 0,
                                            the folder that the job continues; "" zeros */
     uint8_t identity[SHA256_SIZE];
+    bool fetch; /* the data are not here, or others: this node's columns come from the holders */
+    uint8_t dataset[SHA256_SIZE];
+    uint32_t holders_count;
+    struct run_holder holders[STATE_NODES_MAX];
 };
 
 struct run_prepared {
     struct message message;
+    char missing[FACTS_TEXT_SIZE]; /* why the data are not here; then nothing below is known */
     uint8_t dataset[SHA256_SIZE];
     uint64_t rows, test_rows, features, nonzeros, steps;
     bool sparse;
@@ -82,10 +93,14 @@ struct run_prepared {
 struct run_loaded {
     struct message message;
     uint32_t chunk_rows_max, chunks_max;
+    uint64_t test_rows, nonzeros; /* of the dataset: who fetched knows them only now */
+    bool sparse;
     struct facts_session session;
 };
 
-#define RUN_POINTS_MAX 256
+#define RUN_CACHE_NAME_SIZE 96
+#define RUN_HELD_MAX        2
+#define RUN_POINTS_MAX      256
 
 struct run_progress {
     struct message message;
@@ -149,6 +164,10 @@ struct run {
     struct run_ended ended;
     bool end_proposed;
 
+    /* the compute thread's until it is gone, then the loop's */
+    char held[RUN_HELD_MAX][RUN_CACHE_NAME_SIZE]; /* entries of the cache in use */
+    unsigned held_count;
+
     /* shared, immutable once the thread runs */
     char cache_dir[DAEMON_PATH_SIZE];
 
@@ -169,6 +188,11 @@ struct run {
 void *run_compute_main(void *run);
 /* run_data.c: import where the cache lacks it, open. progress ticks and obeys run->cancel. */
 int run_data_open(struct run *run, struct dataset **ret_dataset, struct err *err);
+/* Whether the job's files cannot be read here: then why, else "". */
+void run_data_missing(const struct run *run, char *text, size_t size);
+/* Holds an entry of the cache until the run is gone (run_data_release). */
+void run_data_hold(struct run *run, const char *name);
+void run_data_release(struct run *run);
 void run_data_view(const struct run *run, struct dataset_view *ret_view);
 /* A job's `data:` block as the data room wants it; the pointers borrow from `data` and `paths`. */
 int run_data_settings(const struct job_data *data, struct data_settings *ret_settings,

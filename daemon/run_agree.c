@@ -13,6 +13,8 @@
 /* A participant that only sees the others fail says so a little later than the one that knows why.
  */
 #define INTERRUPT_DELAY_MS 400
+/* Heartbeats tell who has the data; a holder that is gone ends the generation before. */
+#define NO_HOLDER_MS 20000
 
 static void propose_partition(struct run *run, const struct state_job *job)
 {
@@ -30,13 +32,110 @@ static void propose_partition(struct run *run, const struct state_job *job)
     daemon_propose(run->daemon, &command);
 }
 
-/* CUTTING: rank 0 says the cuts; with them, and the epoch to start from on this disk, load. */
+/* What a participant has said of the data of this job. */
+static const struct data_word *word_of(struct run *run, const struct state_job *job, uint32_t rank)
+{
+    return &members_find(run->daemon, job->participants[rank].node)->data;
+}
+
+static bool is_missing(const struct run *run, const struct data_word *word)
+{
+    return word->job == run->job && !word->has && word->missing[0] != '\0';
+}
+
+/* The lowest participant that has the data says the cuts. */
+static bool proposes(struct run *run, const struct state_job *job)
+{
+    for (uint32_t r = 0; r < run->rank; r++) {
+        if (!is_missing(run, word_of(run, job, r))) {
+            return false;
+        }
+    }
+    return run->prepared.missing[0] == '\0';
+}
+
+/* All participants have looked and none has them: the job has failed; rank 0 says it. */
+static void nobody_turn(struct run *run, const struct state_job *job)
+{
+    struct err err = {0};
+    struct buf names = BUF_NONE;
+    bool nobody = run->rank == 0;
+    for (uint32_t r = 0; r < run->participants && nobody; r++) {
+        const struct data_word *word = word_of(run, job, r);
+        nobody = is_missing(run, word);
+        buf_print(&names, "%s%s: %s", r > 0 ? "; " : "",
+                  members_find(run->daemon, job->participants[r].node)->name, word->missing);
+    }
+    if (nobody && run_may_propose(run)) {
+        (void)err_set(&err, ERR_NOT_FOUND,
+                      "no node can read the data; put them on one of them (%.400s)",
+                      (const char *)names.bytes);
+        run_fail_here(run, &err);
+    }
+    buf_done(&names);
+}
+
+/* The nodes that can serve the agreed data, participants or not. */
+static void list_holders(struct run *run, const struct state_job *job, struct run_load *load)
+{
+    struct daemon *daemon = run->daemon;
+    load->holders_count = 0;
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct member *member = &daemon->members[i];
+        if (!member->self && member->data.has && member->data.job == run->job &&
+            memcmp(member->data.dataset, job->dataset, SHA256_SIZE) == 0 &&
+            members_state(daemon, member) != FACTS_DOWN) {
+            struct run_holder *holder = &load->holders[load->holders_count++];
+            holder->node_id = member->id;
+            (void)snprintf(holder->name, sizeof(holder->name), "%s", member->name);
+            (void)snprintf(holder->address, sizeof(holder->address), "%s", member->address);
+        }
+    }
+}
+
+/* Whether this node must fetch; with whom it can. false: nobody who has the data is heard yet. */
+static bool choose_source(struct run *run, const struct state_job *job, struct run_load *load)
+{
+    const struct data_word *word = &members_self(run->daemon)->data;
+    memcpy(load->dataset, job->dataset, SHA256_SIZE);
+    load->fetch = !word->has || memcmp(job->dataset, word->dataset, SHA256_SIZE) != 0;
+    if (!load->fetch) {
+        return true;
+    }
+    list_holders(run, job, load);
+    if (load->holders_count == 0) {
+        if (clock_now_ms() - run->state_since_ms >= NO_HOLDER_MS) {
+            struct err err = {0};
+            (void)err_set(&err, ERR_PEER, "no node that is up says that it has the agreed data");
+            run_fail_here(run, &err);
+        }
+        return false;
+    }
+    if (word->has) {
+        log_warning("data.differ",
+                    "run=%s job=%llu reason=\"the data here are not those of node %s\" next=\"this "
+                    "node's columns are fetched from there\"",
+                    run->name, (unsigned long long)run->job, load->holders[0].name);
+        members_self(run->daemon)->data.has = false;
+        (void)snprintf(members_self(run->daemon)->data.missing,
+                       sizeof(members_self(run->daemon)->data.missing),
+                       "other data are there than those agreed on");
+    }
+    return true;
+}
+
+/* CUTTING: the first that has the data says the cuts; with them, and the epoch to start from on
+ * this disk, load. */
 void run_cutting_turn(struct run *run, const struct state_job *job)
 {
     struct daemon *daemon = run->daemon;
     if (job->ranges_count == 0) {
-        if (run->rank == 0 && run_may_propose(run)) {
-            propose_partition(run, job);
+        if (proposes(run, job)) {
+            if (run_may_propose(run)) {
+                propose_partition(run, job);
+            }
+        } else {
+            nobody_turn(run, job);
         }
         return;
     }
@@ -45,31 +144,16 @@ void run_cutting_turn(struct run *run, const struct state_job *job)
         run_end(run, "there are fewer coordinates than nodes: this one takes no part");
         return;
     }
-    if (memcmp(job->dataset, run->prepared.dataset, SHA256_SIZE) != 0) {
-        struct err err = {0};
-        (void)err_set(&err, ERR_DATA,
-                      "the data here differ from those of node %s: the same path must hold the "
-                      "same bytes on every node",
-                      state_node_name(&daemon->state, job->participants[0].node));
-        run_fail_here(run, &err);
-        return;
-    }
-    if (job->seed_epoch != 0 && publish_lost(daemon, run->job) >= job->seed_epoch) {
-        struct err err = {0};
-        (void)err_set(&err, ERR_DAMAGED,
-                      "the files of epoch %llu, which the job goes on from, are lost or damaged "
-                      "here; bring back the job's folder in '%s/jobs' from a copy and submit the "
-                      "job with --from, or submit it anew",
-                      (unsigned long long)job->seed_epoch, daemon->state_dir);
-        run_fail_here(run, &err);
-        return;
-    }
     if (job->seed_epoch != 0 && publish_current(daemon, run->job) < job->seed_epoch) {
         return; /* The agent is publishing it here. */
     }
     struct run_load *load = calloc(1, sizeof(*load));
     ASSERT(load != NULL);
     load->rank = (uint32_t)rank;
+    if (!choose_source(run, job, load)) {
+        free(load);
+        return;
+    }
     load->participants = job->ranges_count;
     memcpy(load->bounds, job->bounds, sizeof(load->bounds));
     load->steps = job->steps;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/run_compute.h"
+#include "daemon/serve.h"
 
 int compute_canceled(struct err *err)
 {
@@ -94,6 +95,18 @@ static int cut(struct compute *c, struct run_prepared *said, struct err *err)
 static int prepare(struct compute *c, struct err *err)
 {
     struct run *run = c->run;
+    char missing[FACTS_TEXT_SIZE];
+    run_data_view(run, &c->view);
+    run_data_missing(run, missing, sizeof(missing));
+    if (missing[0] != '\0') {
+        struct run_prepared *none = calloc(1, sizeof(*none));
+        if (none == NULL) {
+            return err_set(err, ERR_NOMEM, "no memory");
+        }
+        (void)snprintf(none->missing, sizeof(none->missing), "%s", missing);
+        compute_tell(c, &none->message, RUN_MAIL_PREPARED);
+        return 0; /* Others may have them: load() fetches. */
+    }
     if (run_data_open(run, &c->dataset, err) != 0) {
         return err->code;
     }
@@ -106,7 +119,6 @@ static int prepare(struct compute *c, struct err *err)
     if (info->features == 0) {
         return err_set(err, ERR_DATA, "'%s' has no feature columns", info->folder);
     }
-    run_data_view(run, &c->view);
     if (dataset_split_rows(info->rows, c->view.test, &split, err) != 0) {
         return err->code;
     }
@@ -133,6 +145,7 @@ static int prepare(struct compute *c, struct err *err)
         free(said);
         return err->code;
     }
+    serve_put(run->daemon->serve, said->dataset, info->folder);
     compute_tell(c, &said->message, RUN_MAIL_PREPARED);
     return 0;
 }
@@ -288,6 +301,9 @@ static int load(struct compute *c, struct err *err)
         return err->code;
     }
     c->load = OWNER_OF(mail, struct run_load, message);
+    if (c->load->fetch && run_fetch(c, err) != 0) {
+        return err->code;
+    }
     const struct dataset_info *info = dataset_info_of(c->dataset);
     uint64_t first = c->load->bounds[c->load->rank];
     uint64_t end = c->load->bounds[c->load->rank + 1];
@@ -312,6 +328,9 @@ static int load(struct compute *c, struct err *err)
     }
     said->chunk_rows_max = c->schedule.chunk_rows;
     said->chunks_max = c->schedule.chunks_max;
+    said->test_rows = c->targets.test_rows;
+    said->nonzeros = info->nonzeros;
+    said->sparse = info->sparse && !run->spec.data.standardize;
     tell_session(c, &said->session);
     compute_tell(c, &said->message, RUN_MAIL_LOADED);
     return compute_await(c, RUN_MAIL_STEP, err) == NULL ? err->code : 0;

@@ -38,6 +38,10 @@ int compute_canceled(struct err *err);
 struct message *compute_await(struct compute *c, int kind, struct err *err);
 void compute_tell(struct compute *c, struct message *message, int kind);
 
+/* run_fetch.c: this node's columns of c->load->dataset from the holders; c->dataset is then the
+ * partial copy. ERR_PEER where no holder could give them, ERR_DISK, ERR_CANCELED. */
+int run_fetch(struct compute *c, struct err *err);
+
 /* run_steps.c */
 int compute_steps(struct compute *c, struct run_ended *ended, struct err *err);
 int compute_finish(struct compute *c, struct run_ended *ended, struct err *err);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/run.h"
+#include "data/cache.h"
 
 static bool is_number(const char *text)
 {
@@ -87,6 +89,17 @@ void run_data_more(const struct data_faults *faults, const char *where, int code
     memcpy(err->text + used, more, (size_t)size + 1);
 }
 
+/* A guess at what the import takes: text has more bytes than its numbers. */
+static uint64_t source_bytes(const struct data_settings *settings)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < settings->paths_count; i++) {
+        struct stat status;
+        bytes += stat(settings->paths[i], &status) == 0 ? (uint64_t)status.st_size : 0;
+    }
+    return bytes;
+}
+
 /* Another daemon of this machine or an earlier run may have imported it meanwhile: then its folder
  * is there, whole, and serves. */
 static int import_into(struct run *run, const struct data_settings *settings, const char *folder,
@@ -95,6 +108,9 @@ static int import_into(struct run *run, const struct data_settings *settings, co
     struct stat status;
     if (stat(folder, &status) == 0) {
         return 0;
+    }
+    if (data_cache_room(run->daemon->cache, source_bytes(settings), err) != 0) {
+        return err->code;
     }
     struct data_report report = {0};
     struct data_faults *faults = calloc(1, sizeof(*faults));
@@ -120,6 +136,32 @@ static int import_into(struct run *run, const struct data_settings *settings, co
     return code;
 }
 
+void run_data_missing(const struct run *run, char *text, size_t size)
+{
+    const struct job_data *data = &run->spec.data;
+    text[0] = '\0';
+    for (size_t i = 0; i < data->path.count; i++) {
+        if (access(data->path.items[i], R_OK) != 0) {
+            (void)snprintf(text, size, "'%s': %s", data->path.items[i], err_errno(errno));
+            return;
+        }
+    }
+}
+
+void run_data_hold(struct run *run, const char *name)
+{
+    ASSERT(run->held_count < RUN_HELD_MAX);
+    (void)snprintf(run->held[run->held_count++], RUN_CACHE_NAME_SIZE, "%s", name);
+    data_cache_hold(run->daemon->cache, name);
+}
+
+void run_data_release(struct run *run)
+{
+    while (run->held_count > 0) {
+        data_cache_release(run->daemon->cache, run->held[--run->held_count]);
+    }
+}
+
 int run_data_open(struct run *run, struct dataset **ret_dataset, struct err *err)
 {
     struct data_progress progress = {on_progress, run};
@@ -136,9 +178,7 @@ int run_data_open(struct run *run, struct dataset **ret_dataset, struct err *err
         return err->code;
     }
     sha256_hex(key, hex);
-    if (mkdir(run->cache_dir, 0750) != 0 && errno != EEXIST) {
-        return err_set(err, ERR_DISK, "create folder '%s': %s", run->cache_dir, err_errno(errno));
-    }
+    run_data_hold(run, hex);
     (void)snprintf(folder, sizeof(folder), "%s/%s", run->cache_dir, hex);
     int code = import_into(run, &settings, folder, &progress, err);
     work_meter_set(&run->meter, NULL, 0, 0);

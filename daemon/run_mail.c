@@ -14,10 +14,28 @@ static void on_prepared(struct run *run, struct run_prepared *said)
 {
     run->prepared = *said;
     run->has_prepared = true;
+    struct data_word *word = &members_self(run->daemon)->data;
+    word->job = run->job;
+    word->has = said->missing[0] == '\0';
+    memcpy(word->dataset, said->dataset, sizeof(word->dataset));
+    (void)snprintf(word->missing, sizeof(word->missing), "%s", said->missing);
+    members_heartbeat(run->daemon, true); /* The others wait for the word. */
+    if (!word->has) {
+        log_info("data.missing",
+                 "run=%s reason=\"%s\" next=\"its columns come from a node that has "
+                 "them\"",
+                 run->name, said->missing);
+        free(said);
+        if (run->state == RUN_PREPARING) {
+            run_set_state(run, RUN_CUTTING);
+        }
+        return;
+    }
     struct history *history = history_of(run->daemon, run->job);
     history->test_rows = said->test_rows;
     history->nonzeros = said->nonzeros;
     history->sparse = said->sparse;
+    history->read = true;
     history->ranges_count = said->ranges_count;
     memcpy(history->weights, said->weights, sizeof(history->weights));
     free(said);
@@ -40,6 +58,11 @@ static void on_loaded(struct run *run, struct run_loaded *said)
     run->loaded = *said;
     free(said);
     daemon->session = run->loaded.session;
+    struct history *history = history_of(daemon, run->job);
+    history->test_rows = run->loaded.test_rows;
+    history->nonzeros = run->loaded.nonzeros;
+    history->sparse = run->loaded.sparse;
+    history->read = true;
     if (run->state != RUN_LOADING) {
         return;
     }
@@ -151,6 +174,7 @@ static void on_box_closed(struct mailbox *box)
 {
     struct run *run = OWNER_OF(box, struct run, to_loop);
     struct daemon *daemon = run->daemon;
+    run_data_release(run);
     mailbox_done(&run->to_compute);
     job_done(&run->spec);
     daemon_run_gone(daemon, run);

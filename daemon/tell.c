@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "daemon/core.h"
+#include "daemon/serve.h"
 #include "daemon/run.h"
 
 static void hex_of(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
@@ -124,6 +125,7 @@ static size_t tell_nodes(void *context, struct facts_node *ret_nodes, size_t nod
         }
         ret_nodes[i].traffic.control[0] = stats.bytes_out;
         ret_nodes[i].traffic.control[1] = stats.bytes_in;
+        serve_traffic(daemon->serve, stats.node_id, ret_nodes[i].traffic.data);
     }
     return count;
 }
@@ -207,6 +209,16 @@ static void tell_parts(struct daemon *daemon, const struct state_job *job, struc
     }
 }
 
+static void tell_holders(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
+{
+    for (uint32_t i = 0; i < daemon->members_count && ret->holders_count < FACTS_NODES_MAX; i++) {
+        const struct member *member = &daemon->members[i];
+        if (member->data.has && member->data.job == job->id) {
+            (void)snprintf(ret->holders[ret->holders_count++], FACTS_NAME_SIZE, "%s", member->name);
+        }
+    }
+}
+
 static bool reads_data(const struct run *run)
 {
     return run->state == RUN_PREPARING || run->state == RUN_LOADING;
@@ -229,7 +241,7 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     }
     if (history != NULL) {
         ret->first_loss = history->has_first ? history->first_loss : (double)NAN;
-        if (history->ranges_count > 0) {
+        if (history->read) {
             ret->test_rows = history->test_rows;
             ret->nonzeros = history->sparse ? history->nonzeros : 0;
             (void)snprintf(ret->storage, sizeof(ret->storage), "%s",
@@ -368,6 +380,7 @@ static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
         ret->has_objective = job->result.has_objective;
         ret->objective = command_double_of(job->result.objective_bits);
     }
+    tell_holders(daemon, job, ret);
     tell_parts(daemon, job, ret);
     return true;
 }

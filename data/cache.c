@@ -237,8 +237,7 @@ int data_cache_room(struct data_cache *cache, uint64_t bytes, struct err *err)
         if (fits && room) {
             break;
         }
-        if (*find_hold(cache, entries[i].name) != NULL ||
-            is_transient(entries[i].name)) {
+        if (*find_hold(cache, entries[i].name) != NULL || is_transient(entries[i].name)) {
             continue;
         }
         remove_entry(cache, entries[i].name);

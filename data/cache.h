@@ -25,8 +25,8 @@ struct data_cache_stats {
 #define DATA_CACHE_DEFAULT (UINT64_C(64) << 30)
 
 /* Makes the folder where it is absent (its parent must exist) and deletes what dead imports left
- * (*.importing-*, predict-*): nobody else may be importing there. size_max in bytes; 0: DATA_CACHE_DEFAULT.
- * ERR_DISK. */
+ * (*.importing-*, predict-*): nobody else may be importing there. size_max in bytes; 0:
+ * DATA_CACHE_DEFAULT. ERR_DISK. */
 int data_cache_open(const char *folder, uint64_t size_max, struct data_cache **ret_cache,
                     struct err *err);
 void data_cache_close(struct data_cache *cache); /* NULL is fine; nothing may be held */

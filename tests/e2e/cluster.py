@@ -69,6 +69,8 @@ class Node:
         self.log = os.path.join(self.folder, "log.txt")
         self.process = None
         self.environment = {}
+        self.cwd = None  # the daemon's; /proc/self/cwd/… is then a path of its own for each node
+        self.config_lines = []
 
     @property
     def endpoint(self):
@@ -84,6 +86,7 @@ class Node:
         for node in self.cluster.nodes:
             role = self.cluster.roles.get(node.name, "trainer")
             lines.append(f"  - {{name: {node.name}, address: \"127.0.0.1:{node.port}\", role: {role}}}")
+        lines += self.config_lines
         with open(self.config, "w") as f:
             f.write("\n".join(lines) + "\n")
 
@@ -92,7 +95,7 @@ class Node:
         environment = dict(os.environ, **self.environment)
         with open(self.log, "a") as log:
             self.process = subprocess.Popen([program("coppeliusd"), "--config", self.config], stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, env=environment)
+                                            stdout=log, stderr=log, env=environment, cwd=self.cwd)
         return self
 
     def alive(self):

@@ -59,16 +59,17 @@ static size_t fixture_nodes(void *daemon, struct facts_node *ret, size_t max)
     size_t count = f->alone ? 1 : 3;
     ASSERT(max >= count);
     for (size_t i = 0; i < count; i++) {
-        ret[i] = (struct facts_node){.id = (uint32_t)i + 1,
-                                     .self = i == 0,
-                                     .connected = i != 2,
-                                     .known = true,
-                                     .state = i == 2 ? FACTS_DOWN : FACTS_ALIVE,
-                                     .round_trip_s = i == 1 ? 0.0002 : -1,
-                                     .heard_ms_ago = i == 2 ? UINT64_MAX : 12,
-                                     .match_index = UINT64_MAX,
-                                     .storage_free_bytes = UINT64_MAX,
-                                     .traffic = {.gradient = {1000 * i, 2000 * i}}};
+        ret[i] = (struct facts_node){
+            .id = (uint32_t)i + 1,
+            .self = i == 0,
+            .connected = i != 2,
+            .known = true,
+            .state = i == 2 ? FACTS_DOWN : FACTS_ALIVE,
+            .round_trip_s = i == 1 ? 0.0002 : -1,
+            .heard_ms_ago = i == 2 ? UINT64_MAX : 12,
+            .match_index = UINT64_MAX,
+            .storage_free_bytes = UINT64_MAX,
+            .traffic = {.gradient = {1000 * i, 2000 * i}, .data = {0, 300 * i}}};
         FIXTURE_TEXT(ret[i].name, "%c", (char)('a' + (int)i));
         FIXTURE_TEXT(ret[i].address, "127.0.0.1:%u", 7620U + (unsigned)i);
         FIXTURE_TEXT(ret[i].role, "trainer");

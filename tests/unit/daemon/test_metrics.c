@@ -44,6 +44,7 @@ START_TEST(tells_what_the_facts_tell)
     HAS_NOT(text, "peer=\"a\"");
     HAS(text,
         "coppelius_peer_bytes_total{peer=\"b\",direction=\"sent\",class=\"gradient\"} 1000\n");
+    HAS(text, "coppelius_peer_bytes_total{peer=\"b\",direction=\"received\",class=\"data\"} 300\n");
     HAS(text, "coppelius_training_step{run=\"1-california\"} 30\n");
     HAS(text,
         "coppelius_training_loss{run=\"1-california\",split=\"train\"} 0.10000000000000001\n");

@@ -1,0 +1,249 @@
+#include "daemon/serve.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "data/share.h"
+
+#define FOLDER_SIZE   4224
+#define LOOK_AGAIN_MS 500L
+
+/*  CLOSED -> OPENING -> OPEN     the first fetcher's thread opens, others wait   [on_open]
+ *  OPENING -> CLOSED             it failed                                       [on_open] */
+enum share_state { SHARE_CLOSED, SHARE_OPENING, SHARE_OPEN };
+
+struct entry {
+    struct entry *next;
+    uint8_t digest[SHA256_SIZE];
+    char folder[FOLDER_SIZE];
+    enum share_state state;
+    struct dataset_share *share;
+    unsigned users; /* connections, and who waits; it is freed by the last one once it is dropped */
+    bool dropped;   /* no longer in the list */
+};
+
+struct serve {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    struct entry *entries; /* under lock; newest first */
+    struct fetch_server *server;
+    _Atomic uint64_t traffic[2][PEER_NODES_MAX]; /* to and from each node, by id */
+};
+
+struct served { /* to a connection */
+    struct serve *serve;
+    struct entry *entry;
+    uint32_t node_id;
+};
+
+static void free_entry(struct entry *entry)
+{
+    dataset_share_close(entry->share);
+    free(entry);
+}
+
+/* Under lock. */
+static void release(struct entry *entry)
+{
+    ASSERT(entry->users > 0);
+    entry->users--;
+    if (entry->users == 0 && entry->dropped) {
+        free_entry(entry);
+    }
+}
+
+/* Under lock. */
+static void drop(struct serve *serve, struct entry **at)
+{
+    struct entry *entry = *at;
+    (void)serve;
+    *at = entry->next;
+    entry->dropped = true;
+    if (entry->users == 0) {
+        free_entry(entry);
+    }
+}
+
+void serve_put(struct serve *serve, const uint8_t digest[SHA256_SIZE], const char *folder)
+{
+    struct entry *made = calloc(1, sizeof(*made));
+    unsigned count = 0;
+    ASSERT(made != NULL);
+    ASSERT(strlen(folder) < sizeof(made->folder));
+    memcpy(made->digest, digest, SHA256_SIZE);
+    (void)snprintf(made->folder, sizeof(made->folder), "%s", folder);
+    ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+    /* A folder that is named again is opened anew: it may have been made again. */
+    made->next = serve->entries;
+    serve->entries = made;
+    for (struct entry **at = &made->next; *at != NULL;) {
+        count++;
+        if (count >= SERVE_MAX || memcmp((*at)->digest, digest, SHA256_SIZE) == 0) {
+            drop(serve, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+}
+
+static bool on_share_progress(void *context, const char *phase, uint64_t done, uint64_t total)
+{
+    const struct fetch_wait *wait = context;
+    (void)phase;
+    return wait->on_wait(wait->context, done, total);
+}
+
+/* Under lock: waits for another thread that opens it. false: given up. */
+static bool wait_opened(struct serve *serve, struct entry *entry, const struct fetch_wait *wait)
+{
+    bool goes_on = true;
+    while (goes_on && entry->state == SHARE_OPENING) {
+        struct timespec until;
+        ASSERT(clock_gettime(CLOCK_REALTIME, &until) == 0);
+        until.tv_nsec += LOOK_AGAIN_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&serve->opened, &serve->lock, &until);
+        ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+        goes_on = wait->on_wait(wait->context, 0, 0);
+        ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+    }
+    return goes_on;
+}
+
+/* Not under lock, state OPENING: the share of the entry's folder. */
+static int open_share(const struct entry *entry, const struct fetch_wait *wait,
+                      struct dataset_share **ret_share, struct err *err)
+{
+    struct fetch_wait copy = *wait;
+    struct data_progress progress = {on_share_progress, &copy};
+    struct dataset_share *share = NULL;
+    if (dataset_share_open(entry->folder, &progress, &share, err) != 0) {
+        return err->code;
+    }
+    if (memcmp(dataset_share_digest(share), entry->digest, SHA256_SIZE) != 0) {
+        dataset_share_close(share);
+        return err_set(err, ERR_DAMAGED, "%s: its data changed since the job began", entry->folder);
+    }
+    *ret_share = share;
+    return 0;
+}
+
+static int on_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_DIGEST_SIZE],
+                   const struct fetch_wait *wait, void **ret_served, uint64_t *ret_manifest_size,
+                   uint64_t *ret_table_size, struct err *err)
+{
+    struct serve *serve = context;
+    int code = 0;
+    ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+    struct entry *entry = serve->entries;
+    while (entry != NULL && memcmp(entry->digest, digest, SHA256_SIZE) != 0) {
+        entry = entry->next;
+    }
+    if (entry == NULL) {
+        ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+        return err_set(err, ERR_NOT_FOUND, "the data of that digest are not here (any more)");
+    }
+    entry->users++;
+    if (!wait_opened(serve, entry, wait)) {
+        code = err_set(err, ERR_CANCELED, "the daemon stops, or the fetcher is gone");
+    } else if (entry->state == SHARE_CLOSED) {
+        struct dataset_share *share = NULL;
+        entry->state = SHARE_OPENING;
+        ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+        code = open_share(entry, wait, &share, err);
+        ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+        entry->share = share;
+        entry->state = code == 0 ? SHARE_OPEN : SHARE_CLOSED;
+        ASSERT(pthread_cond_broadcast(&serve->opened) == 0);
+    }
+    if (code == 0) {
+        struct served *served = calloc(1, sizeof(*served));
+        ASSERT(served != NULL);
+        *served = (struct served){serve, entry, node_id};
+        *ret_served = served;
+        *ret_manifest_size = dataset_share_manifest_size(entry->share);
+        *ret_table_size = dataset_share_table_size(entry->share);
+    } else {
+        release(entry);
+    }
+    ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+    return code;
+}
+
+static int on_read(void *served, uint32_t part, uint64_t offset, void *bytes, size_t size,
+                   struct err *err)
+{
+    const struct served *to = served;
+    /* The share is immutable while the entry is used. */
+    int code = dataset_share_read(to->entry->share, part, offset, bytes, size, err);
+    if (code == 0) {
+        atomic_fetch_add(&to->serve->traffic[0][to->node_id], size);
+    }
+    return code;
+}
+
+static void on_close(void *context, void *served)
+{
+    struct serve *serve = context;
+    ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+    release(((struct served *)served)->entry);
+    ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+    free(served);
+}
+
+int serve_open(struct serve **ret_serve, struct err *err)
+{
+    struct serve *made = calloc(1, sizeof(*made));
+    ASSERT(made != NULL);
+    ASSERT(pthread_mutex_init(&made->lock, NULL) == 0);
+    ASSERT(pthread_cond_init(&made->opened, NULL) == 0);
+    struct fetch_server_settings settings = {.source = {made, on_open, on_read, on_close}};
+    if (fetch_server_new(&settings, &made->server, err) != 0) {
+        serve_close(made);
+        return err->code;
+    }
+    *ret_serve = made;
+    return 0;
+}
+
+void serve_close(struct serve *serve)
+{
+    if (serve == NULL) {
+        return;
+    }
+    fetch_server_free(serve->server);
+    while (serve->entries != NULL) {
+        ASSERT(serve->entries->users == 0);
+        drop(serve, &serve->entries);
+    }
+    ASSERT(pthread_cond_destroy(&serve->opened) == 0);
+    ASSERT(pthread_mutex_destroy(&serve->lock) == 0);
+    free(serve);
+}
+
+void serve_take(struct serve *serve, const struct peer_incoming *incoming)
+{
+    fetch_server_take(serve->server, incoming);
+}
+
+void serve_count_in(struct serve *serve, uint32_t node_id, uint64_t bytes)
+{
+    ASSERT(node_id < PEER_NODES_MAX);
+    atomic_fetch_add(&serve->traffic[1][node_id], bytes);
+}
+
+void serve_traffic(struct serve *serve, uint32_t node_id, uint64_t ret_bytes[2])
+{
+    ASSERT(node_id < PEER_NODES_MAX);
+    ret_bytes[0] = atomic_load(&serve->traffic[0][node_id]);
+    ret_bytes[1] = atomic_load(&serve->traffic[1][node_id]);
+}
