@@ -42,7 +42,8 @@ static int take_bye(const struct frame_header *header, const uint8_t *body, stru
     for (char *at = text; *at != '\0'; at++) {
         *at = (unsigned char)*at < ' ' || *at == '"' ? ' ' : *at; /* It goes into a log line. */
     }
-    return err_set(err, code < 0 && code >= ERR_BUSY ? code : ERR_PEER, "%s", text);
+    return err_set(err, code < 0 && code >= ERR_BUSY ? code : ERR_PEER, "%s",
+                   text[0] != '\0' ? text : "it ended the fetch and does not say why");
 }
 
 int fetch_begin(struct fetch *fetch, struct err *err)

@@ -208,7 +208,7 @@ def test_damaged_holder(folder):
 def test_killed(folder):
     """kill -9 in the middle of a fetch: the next one goes on from what was saved."""
     data = os.path.join(folder, "large")
-    rows, features = 500000, 160
+    rows, features = 500000, 100
     native(data, rows, features)
     text = native_job(f"{HERE}/d", steps=1)
     with cluster_of(2) as cluster:
