@@ -26,7 +26,9 @@ STANDS_ON = {  # what the README's table and each room's CMakeLists.txt say
 SHELVES = {"base", "proto", "numerics"}  # any header
 DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint/checkpoint.h",
          # control has two sides, the log and what is agreed in it, and a real environment beside the simulated one
-         "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h"}
+         "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h",
+         # data that are on another node, and where they are kept: used by the corridor alone
+         "data/share.h", "data/cache.h", "peer/fetch.h"}
 
 LINES_MAX = 600
 TEST_LINES_MAX = 800
