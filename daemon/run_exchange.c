@@ -75,7 +75,7 @@ static void on_exchange_failed(void *context, uint32_t culprit, const struct err
               (unsigned long long)progress->step,
               culprit != 0 ? members_find(daemon, culprit)->name : "-", err->text);
     (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", err->text);
-    if (culprit != 0) {
+    if (culprit != 0 && mesh_is_up(daemon->mesh, culprit)) { /* Else its link has said why. */
         struct member *member = members_find(daemon, culprit);
         (void)snprintf(member->reason, sizeof(member->reason), "%s", err->text);
     }
@@ -117,6 +117,9 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
     struct exchange_participant participants[STATE_NODES_MAX];
     for (uint32_t r = 0; r < run->participants; r++) {
         struct member *member = members_find(daemon, job->participants[r].node);
+        if (mesh_is_up(daemon->mesh, member->id)) {
+            member->reason[0] = '\0'; /* What an exchange before said. */
+        }
         participants[r] = (struct exchange_participant){member->id, member->name, member->address,
                                                         job->bounds[r], job->bounds[r + 1]};
     }
