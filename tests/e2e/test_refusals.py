@@ -180,7 +180,7 @@ def test_job_files():
 
 def test_jobs_that_fail(cluster):
     """What only the data tell: the job fails with the reason, status 6, on every node."""
-    cases = [("data.path=/nowhere.csv", "/nowhere.csv: No such file or directory"),
+    cases = [("data.path=/nowhere.csv", "No such file or directory"),
              ("data.target=Delay", "Delay"), ("data.drop=[Nope]", "no column 'Nope' to drop"),
              ("data.separator=;", "hflights.csv:1:1: "), ("data.path=/etc", "/etc")]
     for number, (override, says) in enumerate(cases):
