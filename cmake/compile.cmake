@@ -13,7 +13,7 @@ string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELWITHDEBINFO "${CMAKE_C_FLAGS_RELWI
 add_compile_definitions(_GNU_SOURCE)
 add_compile_options(-ffp-contract=off -fno-math-errno -fvisibility=hidden)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-fno-trapping-math -fexcess-precision=standard)
+  add_compile_options(-fno-trapping-math $<$<COMPILE_LANGUAGE:C>:-fexcess-precision=standard>)
 endif()
 
 # The warnings of the house; generated code does not get them.

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/model/model.h"
+#include "gpu/model/device.h"
 #include "tests/lib/unit.h"
 
 static const struct model_shape coppelius = {1, 1024, 512, 8, 64, 1408, 12288};
@@ -163,6 +163,67 @@ START_TEST(an_image_outside_the_sessions_registry_is_not_launched)
 }
 END_TEST
 
+/* The launch of a name for that many sequences of a shape. */
+static struct model_launch filled(const char *name, const struct model_shape *shape)
+{
+    struct model_launch launch = {.shape = *shape, .rows = shape->sequences * shape->length};
+    const struct model_image *image;
+    ck_assert_int_eq(model_image_find(name, &launch, &image, NULL), 0);
+    model_launch_sequences(&launch, shape->sequences);
+    return launch;
+}
+
+START_TEST(the_gpu_is_told_only_what_a_kernel_serves)
+{
+    struct model_shape odd = {1, 96, 192, 2, 96, 128, 256};
+    struct model_shape many = {65, 4096, 512, 8, 64, 1408, 12288};
+    const struct {
+        const char *name;
+        const struct model_shape *shape;
+        int tile;
+        const char *refusal;
+    } cases[] = {
+        {"tiled-rr-m1024-n1536-k512", &coppelius, MODEL_TILE_NONE, "no tile was chosen for it"},
+        {"tiled-rr-m1024-n1408-k512", &coppelius, 7, "tile 7 does not serve 1024 x 1408 x 512"},
+        {"tiled-rr-m1024-n1536-k520", &coppelius, 0, "tile 0 does not serve 1024 x 1536 x 520"},
+        {"tiled-rr-m1024-n1536-k512", &coppelius, 8, "tile 8 does not serve"},
+        {"transpose-g8-r1024-c32", &coppelius, MODEL_TILE_NONE, "it serves multiples of 64"},
+        {"attention-forward", &odd, MODEL_TILE_NONE, "head = 96; it serves 64 and 128"},
+        {"embedding-scatter", &many, MODEL_TILE_NONE, "266240 rows; it serves 262144"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = {0};
+        struct model_kernel kernels[MODEL_STAGES_MAX];
+        size_t count = 99;
+        struct model_launch launch = filled(cases[i].name, cases[i].shape);
+        ck_assert_int_eq(
+            model_device_plan(cases[i].name, &launch, cases[i].tile, 132, kernels, &count, &err),
+            ERR_DEVICE);
+        ck_assert_uint_eq(count, 99);
+        ck_assert_ptr_nonnull(strstr(err.text, cases[i].name));
+        ck_assert_ptr_nonnull(strstr(err.text, cases[i].refusal));
+    }
+}
+END_TEST
+
+START_TEST(a_products_grid_covers_c)
+{
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t count;
+    struct model_shape shape = coppelius;
+    shape.sequences = 16;
+    struct model_launch launch = filled("tiled-rc-m1024-n512-k1408-add", &shape);
+    ck_assert_int_eq(
+        model_device_plan("tiled-rc-m1024-n512-k1408-add", &launch, 4, 132, kernels, &count, NULL),
+        0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(kernels[0].entry, "product_rc4");
+    ck_assert_uint_eq(kernels[0].grid[0], 16384 / 128 * (512 / 64));
+    ck_assert_uint_eq(kernels[0].threads, 256);
+    ck_assert_uint_eq(kernels[0].shared_bytes, 48 * 1024); /* two blocks a multiprocessor */
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("model_catalogue");
@@ -172,6 +233,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, what_is_not_in_the_catalogue_is_refused_by_name);
     tcase_add_test(tcase, shapes_that_nothing_serves_are_refused_by_what_is_wrong);
     tcase_add_test(tcase, an_image_outside_the_sessions_registry_is_not_launched);
+    tcase_add_test(tcase, the_gpu_is_told_only_what_a_kernel_serves);
+    tcase_add_test(tcase, a_products_grid_covers_c);
     suite_add_tcase(suite, tcase);
     return suite;
 }

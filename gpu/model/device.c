@@ -1,0 +1,228 @@
+#include "gpu/model/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/model/tiles.h"
+
+#define FLAT_THREADS   256
+#define FLAT_BLOCKS    8 /* of a multiprocessor, for images whose grid strides */
+#define NORM_WARPS     4
+#define SCATTER_LEAVES 256
+#define TRANSPOSE_TILE 64
+#define QUERY_BLOCK    64 /* rows of a block of attention */
+
+static const struct {
+    uint32_t m;
+    uint32_t n;
+    uint32_t stages;
+    uint32_t warps;
+} tiles[MODEL_TILES_COUNT] = {
+#define TILE(number, m, n, stages, warps_m, warps_n) {m, n, stages, (warps_m) * (warps_n)},
+    MODEL_TILES(TILE)
+#undef TILE
+};
+
+struct plan {
+    const char *name;
+    const struct model_launch *launch;
+    unsigned multiprocessors;
+    struct model_kernel *kernels;
+    size_t count;
+};
+
+static uint32_t parts(uint64_t count, uint64_t size)
+{
+    return (uint32_t)((count + size - 1) / size);
+}
+
+static void put(struct plan *plan, const char *entry, uint32_t x, uint32_t y, uint32_t threads)
+{
+    struct model_kernel *kernel = &plan->kernels[plan->count++];
+    *kernel = (struct model_kernel){.grid = {x, y, 1}, .threads = threads};
+    (void)snprintf(kernel->entry, sizeof(kernel->entry), "%s", entry);
+    for (char *at = kernel->entry; *at != '\0'; at++) {
+        *at = *at == '-' ? '_' : *at;
+    }
+}
+
+/* A grid that strides over `items`, one a thread. */
+static void put_strided(struct plan *plan, uint64_t items)
+{
+    uint64_t blocks = (items + FLAT_THREADS - 1) / FLAT_THREADS;
+    uint64_t most = (uint64_t)plan->multiprocessors * FLAT_BLOCKS;
+    put(plan, plan->name, (uint32_t)(blocks < most ? blocks : most), 1, FLAT_THREADS);
+}
+
+static bool one_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(name, *names) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
+/* -- groups of images; each says whether the image is its own -----------------------------------
+ */
+
+static bool plan_flat(struct plan *plan)
+{
+    static const char *const quads[] = {"random-normal", "fill",  "copy",  "cast-down", "cast-up",
+                                        "add",           "scale", "adamw", NULL};
+    static const char *const octets[] = {"gated-gelu-forward", "gated-gelu-backward", NULL};
+    const struct model_launch *launch = plan->launch;
+    if (one_of(plan->name, quads)) {
+        put_strided(plan, (launch->count + 3) / 4 + 1);
+    } else if (one_of(plan->name, octets)) {
+        put_strided(plan, (uint64_t)launch->rows * launch->shape.feed / 8);
+    } else if (strcmp(plan->name, "loss-sum") == 0) {
+        put(plan, "loss_leaf", parts(launch->count, MODEL_SUM_LEAF), 1, FLAT_THREADS);
+        put(plan, "loss_root", 1, 1, FLAT_THREADS);
+    } else if (strcmp(plan->name, "gradient-norm") == 0) {
+        put(plan, "norm_leaf", parts(launch->count, MODEL_SUM_LEAF), 1, FLAT_THREADS);
+        put(plan, "norm_root", 1, 1, FLAT_THREADS);
+    }
+    return plan->count != 0;
+}
+
+static bool plan_rows(struct plan *plan)
+{
+    static const char *const blocks[] = {"argmax", "cross-entropy", "cross-entropy-backward", NULL};
+    static const char *const warps[] = {"layernorm-forward", "layernorm-backward", NULL};
+    const uint32_t rows = plan->launch->rows;
+    const uint32_t width = plan->launch->shape.width;
+    if (one_of(plan->name, blocks)) {
+        put(plan, plan->name, rows, 1, 256);
+    } else if (one_of(plan->name, warps)) {
+        put(plan, plan->name, parts(rows, NORM_WARPS), 1, NORM_WARPS * 32);
+    } else if (strcmp(plan->name, "layernorm-parameters") == 0) {
+        put(plan, "layernorm_leaf", parts(rows, MODEL_NORM_LEAF), parts(width, 128), 128);
+        put(plan, "layernorm_root", parts(2 * (uint64_t)width, 32), 1, 1024);
+    } else if (strcmp(plan->name, "gather") == 0) {
+        put(plan, plan->name, rows, 1, 128);
+    } else if (strcmp(plan->name, "loss-target-gather") == 0) {
+        put(plan, plan->name, parts(rows, 256), 1, 256);
+    } else if (strcmp(plan->name, "embedding-scatter") == 0) {
+        put(plan, "scatter_order", parts(rows, MODEL_SCATTER_LEAF), 1, MODEL_SCATTER_LEAF);
+        put(plan, "scatter_leaf", rows, 1, 128);
+        put(plan, "scatter_root", rows, 1, 128);
+    }
+    return plan->count != 0;
+}
+
+static bool plan_sequences(struct plan *plan)
+{
+    static const char *const octets[] = {"value-transpose", "head-to-token", "token-to-head", NULL};
+    static const char *const scores[] = {"softmax-forward", "softmax-backward", NULL};
+    const struct model_shape *shape = &plan->launch->shape;
+    const uint64_t tokens = (uint64_t)shape->sequences * shape->length;
+    const uint64_t pairs = tokens * shape->heads * (shape->head / 2);
+    if (one_of(plan->name, octets)) {
+        put_strided(plan, tokens * shape->width / 8);
+    } else if (one_of(plan->name, scores)) {
+        put(plan, plan->name, (uint32_t)(tokens * shape->heads), 1, 256);
+    } else if (strcmp(plan->name, "rotary-table") == 0) {
+        put_strided(plan, (uint64_t)shape->length * shape->head / 2);
+    } else if (strcmp(plan->name, "qk-rope") == 0) {
+        put_strided(plan, 2 * pairs / 8);
+    } else if (strcmp(plan->name, "inverse-rope-qkv") == 0) {
+        put_strided(plan, 3 * pairs / 8);
+    }
+    return plan->count != 0;
+}
+
+bool model_tile_serves(int tile, const struct model_launch *launch)
+{
+    return tile >= 0 && tile < MODEL_TILES_COUNT && launch->m % tiles[tile].m == 0 &&
+           launch->n % tiles[tile].n == 0 && launch->k % TILE_K == 0;
+}
+
+static int plan_product(struct plan *plan, int tile, struct err *err)
+{
+    const struct model_launch *launch = plan->launch;
+    if (tile == MODEL_TILE_NONE) {
+        return err_set(err, ERR_DEVICE, "device image '%s': no tile was chosen for it", plan->name);
+    }
+    if (!model_tile_serves(tile, launch)) {
+        return err_set(err, ERR_DEVICE, "device image '%s': tile %d does not serve %u x %u x %u",
+                       plan->name, tile, launch->m, launch->n, launch->k);
+    }
+    char entry[IMAGE_NAME_SIZE];
+    (void)snprintf(entry, sizeof(entry), "product_%s%d",
+                   launch->a_columns   ? "cc"
+                   : launch->b_columns ? "rc"
+                                       : "rr",
+                   tile);
+    put(plan, entry, launch->m / tiles[tile].m * (launch->n / tiles[tile].n), 1,
+        tiles[tile].warps * 32);
+    plan->kernels[0].shared_bytes =
+        (tiles[tile].m + tiles[tile].n) * TILE_K * 2 * tiles[tile].stages;
+    return 0;
+}
+
+static int plan_attention(struct plan *plan, struct err *err)
+{
+    const struct model_shape *shape = &plan->launch->shape;
+    if (shape->head != 64 && shape->head != 128) {
+        return err_set(err, ERR_DEVICE, "device image '%s': head = %u; it serves 64 and 128",
+                       plan->name, shape->head);
+    }
+    if (shape->length % QUERY_BLOCK != 0) {
+        return err_set(err, ERR_DEVICE, "device image '%s': length = %u; it serves multiples of %d",
+                       plan->name, shape->length, QUERY_BLOCK);
+    }
+    char entry[IMAGE_NAME_SIZE];
+    (void)snprintf(entry, sizeof(entry), "%s%u", plan->name, shape->head);
+    put(plan, entry, shape->length / QUERY_BLOCK, shape->sequences * shape->heads, 128);
+    /* The block's own rows (queries; and dout, or values) and two stages of two tiles. */
+    const uint32_t own = strcmp(plan->name, "attention-forward") == 0 ? 1 : 2;
+    plan->kernels[0].shared_bytes = (own + 4) * QUERY_BLOCK * shape->head * 2;
+    return 0;
+}
+
+static int plan_transpose(struct plan *plan, struct err *err)
+{
+    const struct model_launch *launch = plan->launch;
+    if (launch->m % TRANSPOSE_TILE != 0 || launch->n % TRANSPOSE_TILE != 0) {
+        return err_set(err, ERR_DEVICE, "device image '%s': it serves multiples of %d", plan->name,
+                       TRANSPOSE_TILE);
+    }
+    put(plan, "transpose", launch->n / TRANSPOSE_TILE, launch->m / TRANSPOSE_TILE, FLAT_THREADS);
+    plan->kernels[0].grid[2] = launch->groups;
+    return 0;
+}
+
+int model_device_plan(const char *name, const struct model_launch *launch, int tile,
+                      unsigned multiprocessors, struct model_kernel ret[MODEL_STAGES_MAX],
+                      size_t *ret_count, struct err *err)
+{
+    const struct model_image *image;
+    int status = model_image_find(name, NULL, &image, err);
+    if (status != 0) {
+        return status;
+    }
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    struct plan plan = {name, launch, multiprocessors, kernels, 0};
+    if (strcmp(image->name, "tiled") == 0) {
+        status = plan_product(&plan, tile, err);
+    } else if (strcmp(image->name, "transpose") == 0) {
+        status = plan_transpose(&plan, err);
+    } else if (strncmp(name, "attention-", 10) == 0) {
+        status = plan_attention(&plan, err);
+    } else if (strcmp(name, "adamw") == 0 && launch->count % 4 != 0) {
+        status = err_set(err, ERR_DEVICE, "device image 'adamw': %llu elements are not whole quads",
+                         (unsigned long long)launch->count);
+    } else if (strcmp(name, "embedding-scatter") == 0 &&
+               launch->rows > SCATTER_LEAVES * MODEL_SCATTER_LEAF) {
+        status = err_set(err, ERR_DEVICE, "device image '%s': %u rows; it serves %d", name,
+                         launch->rows, SCATTER_LEAVES * MODEL_SCATTER_LEAF);
+    } else if (!plan_flat(&plan) && !plan_rows(&plan) && !plan_sequences(&plan)) {
+        status = err_set(err, ERR_DEVICE, "device image '%s' has no GPU kernel yet", name);
+    }
+    if (status != 0) {
+        return status;
+    }
+    memcpy(ret, kernels, plan.count * sizeof(*kernels));
+    *ret_count = plan.count;
+    return 0;
+}

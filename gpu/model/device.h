@@ -1,0 +1,30 @@
+/* How a GPU launches an image of the language model: which kernels, in which order, with which
+ * grid. Plain arithmetic, no driver: the same in builds without kernels. Any thread. */
+#ifndef COPPELIUS_GPU_MODEL_DEVICE_H
+#define COPPELIUS_GPU_MODEL_DEVICE_H
+
+#include "gpu/model/model.h"
+
+/* A tile of the products that nobody chose: model_device_plan() refuses a product with it. */
+#define MODEL_TILE_NONE (-1)
+
+struct model_kernel {
+    char entry[IMAGE_NAME_SIZE]; /* in the module of the half type: without its _fp16 or _bf16 */
+    uint32_t grid[3];
+    uint32_t threads;      /* of a block */
+    uint32_t shared_bytes; /* dynamic */
+};
+
+/* The kernels of an image, one after the other on one stream. launch is filled (model_image_find,
+ * model_launch_sequences) and its shape one that model_shape_check_device() took; tile is the
+ * product's candidate and ignored elsewhere. multiprocessors: of the GPU; no result depends on it.
+ * ERR_DEVICE names the image: no kernel for it, a product without a tile or with one that does not
+ * serve its shape, a size that a kernel does not serve. */
+int model_device_plan(const char *name, const struct model_launch *launch, int tile,
+                      unsigned multiprocessors, struct model_kernel ret[MODEL_STAGES_MAX],
+                      size_t *ret_count, struct err *err);
+
+/* Does a candidate divide the product? */
+bool model_tile_serves(int tile, const struct model_launch *launch);
+
+#endif

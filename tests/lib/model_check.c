@@ -1,0 +1,166 @@
+#include "tests/lib/model_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "gpu/model/tiles.h"
+
+static uint64_t seed = 1;
+
+/* Runs the kernels once on fresh copies of the operands; results go to host[]. */
+static unsigned run_once(const struct model_runner *runner, const char *name,
+                         const struct model_case *one, const struct model_kernel *kernels,
+                         size_t kernels_count, void *const host[])
+{
+    struct model_arguments arguments = {.launch = one->launch};
+    unsigned failures = 0;
+    for (size_t i = 0; i < one->operands_count; i++) {
+        uint64_t bytes = one->count[i] * model_case_element(one, i);
+        if (bytes != 0) {
+            model_case_write(one, i, host[i]);
+            arguments.operand[i] = runner->alloc(runner->context, bytes);
+            runner->upload(runner->context, arguments.operand[i], host[i], bytes);
+        }
+    }
+    for (size_t k = 0; k < kernels_count && failures == 0; k++) {
+        if (runner->launch(runner->context, &kernels[k], one->half, &arguments) != 0) {
+            (void)printf("FAILED %s: %s did not run\n", name, kernels[k].entry);
+            failures++;
+        }
+    }
+    for (size_t i = 0; i < one->operands_count; i++) {
+        uint64_t bytes = one->count[i] * model_case_element(one, i);
+        if (bytes != 0) {
+            runner->download(runner->context, host[i], arguments.operand[i], bytes);
+            runner->release(runner->context, arguments.operand[i]);
+        }
+    }
+    return failures;
+}
+
+unsigned model_check_image(const struct model_runner *runner, const char *name,
+                           const struct model_launch *launch, enum model_half half, int tile,
+                           enum case_flavour flavour, unsigned repeats)
+{
+    struct model_case one;
+    model_case_init(&one, name, launch, half, flavour, seed++);
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t kernels_count;
+    struct err err = {0};
+    if (model_device_plan(name, &one.launch, tile, runner->multiprocessors, kernels, &kernels_count,
+                          &err) != 0) {
+        (void)printf("FAILED %s\n", err.text);
+        model_case_done(&one);
+        return 1;
+    }
+    void *host[MODEL_OPERANDS_MAX] = {NULL};
+    for (size_t i = 0; i < one.operands_count; i++) {
+        if (one.count[i] != 0) {
+            host[i] = malloc(one.count[i] * model_case_element(&one, i));
+            ASSERT(host[i] != NULL);
+        }
+    }
+    unsigned failures = 0;
+    uint64_t digest[MODEL_OPERANDS_MAX] = {0};
+    for (unsigned repeat = 0; repeat < repeats && failures == 0; repeat++) {
+        failures += run_once(runner, name, &one, kernels, kernels_count, host);
+        for (size_t i = 0; i < one.operands_count && failures == 0; i++) {
+            if (one.expected[i] == NULL) {
+                continue;
+            }
+            const char *operand = one.image->operands[i].name;
+            uint64_t now = model_case_digest(&one, i, host[i]);
+            if (repeat == 0) {
+                double error = model_case_error(&one, i, host[i]);
+                double most = model_case_tolerance(&one, i);
+                if (!(error <= most)) {
+                    (void)printf("FAILED %s, %s, tile %d, flavour %d: error %.3g above %.3g\n",
+                                 name, operand, tile, (int)flavour, error, most);
+                    failures++;
+                }
+            } else if (now != digest[i]) {
+                (void)printf("FAILED %s, %s, tile %d: run %u has other bits\n", name, operand, tile,
+                             repeat);
+                failures++;
+            }
+            digest[i] = now;
+        }
+    }
+    for (size_t i = 0; i < one.operands_count; i++) {
+        free(host[i]);
+    }
+    model_case_done(&one);
+    return failures;
+}
+
+static unsigned check_products(const struct model_runner *runner, const struct model_shape *shape,
+                               enum model_half half, unsigned repeats, unsigned *checked)
+{
+    unsigned failures = 0;
+    struct model_name names[MODEL_PRODUCTS_MAX];
+    size_t count = model_products(shape, names);
+    for (size_t i = 0; i < count; i++) {
+        struct model_launch launch = case_launch(shape);
+        struct model_launch filled = launch;
+        const struct model_image *image;
+        ASSERT(model_image_find(names[i].text, &filled, &image, NULL) == 0);
+        model_launch_sequences(&filled, shape->sequences);
+        for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+            if (!model_tile_serves(tile, &filled)) {
+                continue;
+            }
+            launch.half_out = (uint32_t)(tile % 2);
+            failures +=
+                model_check_image(runner, names[i].text, &launch, half, tile, CASE_RANDOM, repeats);
+            (*checked)++;
+        }
+    }
+    return failures;
+}
+
+unsigned model_check_shape(const struct model_runner *runner, const struct model_shape *shape,
+                           enum model_half half, unsigned repeats)
+{
+    unsigned checked = 0;
+    unsigned failures = check_products(runner, shape, half, repeats, &checked);
+    struct model_launch launch = case_launch(shape);
+    struct model_name names[2];
+    size_t count = model_transposes(shape, names);
+    for (size_t i = 0; i < count; i++, checked++) {
+        failures += model_check_image(runner, names[i].text, &launch, half, MODEL_TILE_NONE,
+                                      CASE_RANDOM, repeats);
+    }
+    for (size_t i = 0; i < model_images_count; i++) {
+        const struct model_image *image = &model_images[i];
+        struct model_kernel kernels[MODEL_STAGES_MAX];
+        bool tokens = strcmp(image->operands[0].name, "tokens") == 0;
+        bool logits = strcmp(image->operands[0].name, "logits") == 0 ||
+                      strcmp(image->operands[0].name, "scores") == 0;
+        size_t ignored;
+        if (strcmp(image->name, "tiled") == 0 || strcmp(image->name, "transpose") == 0) {
+            continue;
+        }
+        if (model_device_plan(image->name, &launch, MODEL_TILE_NONE, runner->multiprocessors,
+                              kernels, &ignored, NULL) != 0) {
+            (void)printf("no kernel yet: %s\n", image->name);
+            continue;
+        }
+        int first = logits ? CASE_EQUAL : CASE_SAME;
+        int last = logits ? CASE_MASKED : tokens ? CASE_ZIPF : CASE_SAME - 1;
+        failures += model_check_image(runner, image->name, &launch, half, MODEL_TILE_NONE,
+                                      CASE_RANDOM, repeats);
+        for (int flavour = first; flavour <= last; flavour++) {
+            failures += model_check_image(runner, image->name, &launch, half, MODEL_TILE_NONE,
+                                          (enum case_flavour)flavour, repeats);
+        }
+        checked++;
+    }
+    (void)printf("%u images and tiles, %ux%u positions, width %u, vocabulary %u, %s, %u runs: %u "
+                 "failures\n",
+                 checked, shape->sequences, shape->length, shape->width, shape->vocabulary,
+                 half == MODEL_HALF_FP16 ? "fp16" : "bf16", repeats, failures);
+    (void)fflush(stdout);
+    return failures;
+}
