@@ -23,6 +23,14 @@ def running(cluster, job_id, step=1):
     return cluster.wait_for(reached, 60, f"job {job_id} to run")
 
 
+def paused(cluster, job_id):
+    """It is paused by the entry of the last vote; the asked node's own CURRENT follows within moments."""
+    def reached():
+        job = cluster.job_or_none(job_id)
+        return job if job and job["state"] == "paused" and job["epoch"] is not None else None
+    return cluster.wait_for(reached, 20, f"job {job_id} to be paused with its checkpoint here")
+
+
 with tempfile.TemporaryDirectory() as folder:
     path = write_job(folder, steps=6000, every=3000)
     with Cluster(nodes=3) as cluster:
@@ -37,8 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
             claims.claim(status == 0, f"SIGTERM of {name}: exit status {status}")
             claims.claim(seconds < 10, f"SIGTERM of {name}: {seconds:.1f} s")
             print(f"SIGTERM of {name}: exit {status} after {seconds:.2f} s", flush=True)
-            job = cluster.wait_for(lambda: (lambda j: j if j and j["state"] == "paused" else None)(cluster.job_or_none(job_id)),
-                                   20, "the job to be paused")
+            job = paused(cluster, job_id)
             claims.claim(job["epoch"] is not None and 500 <= job["step"] < 6000 and node.name in (job["reason"] or ""),
                          f"SIGTERM of {name}: a checkpoint of the last step and the reason: {job['step']}, {job['reason']}")
             current = os.path.join(node.job_folder(job_id), "CURRENT")
@@ -73,7 +80,8 @@ with tempfile.TemporaryDirectory() as folder:
         job_id = cluster.submit(path)
         running(cluster, job_id, 300)
         cluster.ctl("job", "pause", str(job_id))
-        job = cluster.wait_job(job_id, states=("paused",), seconds=20)
+        cluster.wait_job(job_id, states=("paused",), seconds=20)
+        job = paused(cluster, job_id)
         claims.claim(job["epoch"] is not None, f"a paused job has a checkpoint: {job['reason']}")
         waiting = cluster.submit(path, node=next(n for n in cluster.nodes if n is not cluster.leader()))
         cluster.ctl("job", "resume", str(job_id))
