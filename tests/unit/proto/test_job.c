@@ -270,10 +270,16 @@ static void identity_of(const char *text, const char *override, char hex[SHA256_
 
 START_TEST(the_identity_is_stable_and_counts_only_what_decides_the_bits)
 {
-    static const char *const same[] = {
-        "name=other",        "optimizer.steps=9",      "checkpoint.every=3",
-        "elastic=yes",       "data.path=/elsewhere/b", "checkpoint.replicas=0",
-        "checkpoint.keep=9", "numerics=" JOB_POLICY,   "optimizer.rate=1e-1"};
+    static const char policy[] = "numerics=" JOB_POLICY;
+    static const char *const same[] = {"name=other",
+                                       "optimizer.steps=9",
+                                       "checkpoint.every=3",
+                                       "elastic=yes",
+                                       "data.path=/elsewhere/b",
+                                       "checkpoint.replicas=0",
+                                       "checkpoint.keep=9",
+                                       policy,
+                                       "optimizer.rate=1e-1"};
     static const char *const other[] = {
         "optimizer.rate=0.2", "optimizer.decay=0.5", "optimizer.batch=64", "model.l2=1",
         "model.intercept=no", "data.test=0.5",       "data.shuffle=0",     "data.standardize=yes"};
