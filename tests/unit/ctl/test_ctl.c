@@ -125,6 +125,7 @@ static void on_request(const Ctl__Request *request, struct ctl_server_answer *an
     case CTL__REQUEST__ASK_CHECKPOINT_LIST:
     case CTL__REQUEST__ASK_CHECKPOINT_FILE:
     case CTL__REQUEST__ASK_SESSION:
+    case _CTL__REQUEST__ASK__CASE_IS_INT_SIZE:
     default:
         ctl_server_error(answer, ERR_STATE, "not in this test", "");
         break;
