@@ -1,9 +1,9 @@
 """What the killing tests share: their job, and the independent readers."""
+import json
 import os
 import subprocess
-import sys
 
-from cluster import ROOT
+from cluster import BIN, ROOT, skip
 
 JOB = """name: kill
 data:
@@ -27,13 +27,21 @@ def write_job(folder, steps, every):
 
 
 def start_readers(cluster):
-    return [subprocess.Popen([sys.executable, os.path.join(os.path.dirname(__file__), "reader.py"), node.state],
-                             stdout=subprocess.PIPE, text=True) for node in cluster.nodes]
+    reader = os.path.join(BIN, "tests", "e2e", "reader")
+    if not os.path.exists(reader):
+        skip(f"{reader} is not built")
+    return [subprocess.Popen([reader, node.state], stdout=subprocess.PIPE, text=True) for node in cluster.nodes]
 
 
 def stop_readers(claims, readers):
+    """Each saw nothing wrong, and looked a thousand times a second of the time that it had a processor."""
     for reader in readers:
         reader.terminate()
-        text = reader.communicate()[0]
-        print(f"reader: {text.strip()}", flush=True)
-        claims.claim(reader.returncode == 0 and "looks" in text, f"the reader saw no torn checkpoint: {text}")
+        text = reader.communicate()[0].strip().splitlines()[-1]
+        print(f"reader: {text}", flush=True)
+        claims.claim(reader.returncode == 0, f"the reader saw no torn checkpoint: {text}")
+        if reader.returncode == 0:
+            seen = json.loads(text)
+            claims.claim(seen["epochs"] > 0, f"the reader saw published epochs: {text}")
+            claims.claim(seen["looks"] >= 1000 * (seen["seconds"] - seen["starved_s"]),
+                         f"the reader looks a thousand times a second: {text}")
