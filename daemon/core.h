@@ -51,9 +51,19 @@ struct progress {
     struct coordinator_report captured;
     uint64_t storage_free_bytes;
     char trouble[FACTS_TEXT_SIZE];
+    bool failed_here; /* the trouble is its own, not what others led to */
     char version[32];
     char backend[8];
     uint32_t threads;
+};
+
+/* A node that this one has lost: what was last known of it then (lost.c). */
+struct lost {
+    uint64_t times; /* since this daemon's start; 0: never, and nothing below counts */
+    uint64_t wall_ms;
+    uint64_t job, generation, step; /* job 0: it had none */
+    uint64_t sent_bytes, received_bytes;
+    char phase[24];
 };
 
 struct member {
@@ -65,7 +75,8 @@ struct member {
     bool heard;
     uint64_t heard_ms; /* clock_now_ms() of the last frame with progress */
     uint64_t incarnation;
-    char reason[FACTS_TEXT_SIZE]; /* why its link is down; "" while it is up */
+    char reason[FACTS_TEXT_SIZE]; /* why its link is down or its part has failed; else "" */
+    struct lost lost;
     struct progress progress;
     struct data_word data; /* kept apart: it outlives the run */
     /* Of its log, as it said since it connected (newcomer.c). */
@@ -196,6 +207,11 @@ void newcomer_turn(struct daemon *daemon);
 void run_turn(struct daemon *daemon);
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
 bool run_active(const struct daemon *daemon);
+
+/* lost.c: names a node that is gone or whose part has failed, with the job, step, phase and bytes
+ * that it was last heard with: in its entry, the log, the listings and the metrics. `what` goes
+ * between the node's name and the reason: "is gone". */
+void lost_name(struct daemon *daemon, struct member *member, const char *what, const char *reason);
 
 /* publish.c */
 struct capture;

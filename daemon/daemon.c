@@ -33,11 +33,13 @@ void daemon_event(struct daemon *daemon, const char *format, ...)
     }
     struct facts_event *event = &daemon->events[daemon->events_count++];
     event->at_ms = clock_wall_ms();
+    char text[FACTS_TEXT_SIZE + 2 * FACTS_NAME_SIZE]; /* The log has all of it. */
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(event->text, sizeof(event->text), format, arguments);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    log_notice("cluster.event", "text=\"%s\"", event->text);
+    (void)snprintf(event->text, sizeof(event->text), "%.*s", (int)sizeof(event->text) - 1, text);
+    log_notice("cluster.event", "text=\"%s\"", text);
 }
 
 /* The wall time of a proposal is that of its first saying: a repetition then has the same bytes,

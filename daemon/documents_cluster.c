@@ -27,6 +27,22 @@ static size_t read_nodes(const struct facts *facts)
     return count;
 }
 
+static json_t *lost_or_null(const struct facts_node *node)
+{
+    if (!node->lost) {
+        return must(json_null());
+    }
+    json_t *object = must(json_object());
+    set(object, "at_ms", time_or_null(node->lost_ms));
+    set(object, "job", integer_if(node->lost_job != 0, node->lost_job));
+    set(object, "generation", integer_if(node->lost_job != 0, node->lost_generation));
+    set(object, "step", integer_if(node->lost_job != 0, node->lost_step));
+    set(object, "phase", text_or_null(node->lost_phase));
+    set(object, "sent_bytes", integer(node->lost_sent_bytes));
+    set(object, "received_bytes", integer(node->lost_received_bytes));
+    return object;
+}
+
 static json_t *node_object(const struct facts_node *node)
 {
     json_t *object = must(json_object());
@@ -49,6 +65,8 @@ static json_t *node_object(const struct facts_node *node)
     set(object, "job", integer_if(node->job != 0, node->job));
     set(object, "step", integer_if(node->job != 0, node->step));
     set(object, "phase", text_or_null(node->phase));
+    set(object, "losses", integer_if(!node->self, node->losses));
+    set(object, "lost", lost_or_null(node));
     set(object, "seen_ms", integer_if(node->heard_ms_ago != UINT64_MAX, node->heard_ms_ago));
     set(object, "round_trip_ms", number_if(node->round_trip_s >= 0, node->round_trip_s * 1e3));
     set(object, "storage_free_bytes",

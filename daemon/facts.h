@@ -101,6 +101,12 @@ struct facts_node {
     char binding[33];             /* 32 hexadecimal digits */
     char reason[FACTS_TEXT_SIZE]; /* why it is suspect or down, with step, phase and bytes; else ""
                                    */
+    uint64_t losses;              /* times that this daemon has lost it */
+    bool lost; /* it is lost now (reason says why), and this is what it was last heard with: */
+    int64_t lost_ms; /* wall time */
+    uint64_t lost_job, lost_generation, lost_step;
+    uint64_t lost_sent_bytes, lost_received_bytes; /* of that generation's exchange */
+    char lost_phase[24];
     uint64_t incarnation;
     uint64_t heard_ms_ago; /* 0 for self, UINT64_MAX: never */
     double round_trip_s;   /* < 0: not measured */

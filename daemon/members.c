@@ -72,18 +72,7 @@ void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
 
 void members_on_down(struct daemon *daemon, uint32_t id, const char *reason)
 {
-    struct member *member = members_find(daemon, id);
-    const struct progress *progress = &member->progress;
-    if (progress->job != 0) {
-        (void)snprintf(member->reason, sizeof(member->reason),
-                       "%s; last heard in job %llu, step %llu, phase %s, %llu bytes sent", reason,
-                       (unsigned long long)progress->job, (unsigned long long)progress->step,
-                       progress->phase, (unsigned long long)progress->sent_bytes);
-    } else {
-        (void)snprintf(member->reason, sizeof(member->reason), "%s", reason);
-    }
-    daemon_event(daemon, "node %s is gone: %s", member->name, member->reason);
-    daemon_soon(daemon);
+    lost_name(daemon, members_find(daemon, id), "is gone", reason);
 }
 
 static void take_text(char *text, size_t capacity, const char *value)
@@ -103,6 +92,7 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
     struct member *member = members_find(daemon, id);
     struct progress *progress = &member->progress;
     struct coordinator_report before = progress->captured;
+    bool failed_before = progress->failed_here && progress->generation == said->generation;
     member->heard = true;
     member->heard_ms = clock_now_ms();
     member->incarnation = said->incarnation;
@@ -123,6 +113,10 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
     progress->threads = said->threads;
     take_text(progress->phase, sizeof(progress->phase), said->phase);
     take_text(progress->trouble, sizeof(progress->trouble), said->trouble);
+    progress->failed_here = said->failed_here;
+    if (said->failed_here && !failed_before) {
+        lost_name(daemon, member, "has failed", progress->trouble);
+    }
     take_text(progress->version, sizeof(progress->version), said->version);
     take_text(progress->backend, sizeof(progress->backend), said->backend);
     progress->captured = (struct coordinator_report){said->captured_job, said->captured_generation,
@@ -190,6 +184,7 @@ void members_heartbeat(struct daemon *daemon, bool now)
     said.captured_ends = progress->captured.ends;
     said.storage_free_bytes = progress->storage_free_bytes;
     said.trouble = progress->trouble;
+    said.failed_here = progress->failed_here;
     said.version = progress->version;
     said.threads = progress->threads;
     said.backend = progress->backend;

@@ -1,5 +1,6 @@
 #include "daemon/metrics.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -155,6 +156,56 @@ static void put_consensus(struct exposition *out)
     }
 }
 
+/* One family of the lost peers: a sample of each. */
+static void put_lost_number(struct exposition *out, const char *name, const char *help,
+                            size_t offset)
+{
+    exposition_family(out, name, EXPOSITION_GAUGE, help);
+    for (size_t i = 0; i < nodes_count; i++) {
+        if (nodes[i].lost) {
+            uint64_t value = 0;
+            memcpy(&value, (const char *)&nodes[i] + offset, sizeof(value));
+            struct exposition_labels labels = exposition_labels("peer", nodes[i].name, NULL);
+            exposition_u64(out, &labels, value);
+        }
+    }
+}
+
+/* Who is lost now, and what it was last heard with. */
+static void put_lost(struct exposition *out)
+{
+    bool any = false;
+    exposition_family(out, "peer_losses_total", EXPOSITION_COUNTER,
+                      "Times that this daemon has lost the peer: its link, or its part of a job.");
+    for (size_t i = 0; i < nodes_count; i++) {
+        any = any || nodes[i].lost;
+        if (!nodes[i].self) {
+            struct exposition_labels labels = exposition_labels("peer", nodes[i].name, NULL);
+            exposition_u64(out, &labels, nodes[i].losses);
+        }
+    }
+    if (!any) {
+        return;
+    }
+    exposition_family(out, "peer_lost", EXPOSITION_GAUGE,
+                      "A peer that is lost now, with the job (0: none) and phase that it was last "
+                      "heard in; the value is always 1.");
+    for (size_t i = 0; i < nodes_count; i++) {
+        if (nodes[i].lost) {
+            char job[24];
+            (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)nodes[i].lost_job);
+            struct exposition_labels labels = exposition_labels("peer", nodes[i].name, "job", job,
+                                                                "phase", nodes[i].lost_phase, NULL);
+            exposition_u64(out, &labels, 1);
+        }
+    }
+    put_lost_number(out, "peer_lost_step", "Step that a lost peer was last heard with.",
+                    offsetof(struct facts_node, lost_step));
+    put_lost_number(out, "peer_lost_sent_bytes",
+                    "Bytes that a lost peer had sent in its generation's exchange, as last heard.",
+                    offsetof(struct facts_node, lost_sent_bytes));
+}
+
 static void put_members(struct exposition *out)
 {
     static const char *const states[] = {
@@ -220,6 +271,7 @@ static void put_members(struct exposition *out)
             exposition_u64(out, &labels, nodes[i].queue_bytes);
         }
     }
+    put_lost(out);
 }
 
 /* One family with a sample a job, where `has` says so. */

@@ -76,8 +76,7 @@ static void on_exchange_failed(void *context, uint32_t culprit, const struct err
               culprit != 0 ? members_find(daemon, culprit)->name : "-", err->text);
     (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", err->text);
     if (culprit != 0 && mesh_is_up(daemon->mesh, culprit)) { /* Else its link has said why. */
-        struct member *member = members_find(daemon, culprit);
-        (void)snprintf(member->reason, sizeof(member->reason), "%s", err->text);
+        lost_name(daemon, members_find(daemon, culprit), "is lost to the exchange", err->text);
     }
     if (run->state == RUN_CONNECTING) {
         /* The compute thread waits for a mail that will not come. */

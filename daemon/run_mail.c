@@ -157,12 +157,16 @@ static void on_ended(struct run *run, struct run_ended *said)
     if (run->ended.err.code != 0) {
         struct progress *progress = &members_self(run->daemon)->progress;
         (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", run->ended.err.text);
+        /* A cancelled thread and a broken exchange have their cause elsewhere. */
+        progress->failed_here = !run->exchange_failed && run->ended.err.code != ERR_CANCELED;
         log_error("run.failed", "run=%s job=%llu generation=%llu step=%llu error=\"%s\"", run->name,
                   (unsigned long long)run->job, (unsigned long long)run->generation,
                   (unsigned long long)run->ended.step, run->ended.err.text);
         if (run->exchange != NULL && !run->exchange_failed) {
             exchange_cancel(run->exchange, run->ended.err.text);
         }
+        members_heartbeat(run->daemon,
+                          true); /* Before the generation's end takes the words away. */
     }
     if (run->state < RUN_ENDED) {
         run_set_state(run, RUN_ENDED);

@@ -91,6 +91,17 @@ static void tell_member(struct daemon *daemon, const struct member *member, stru
     (void)snprintf(ret->backend, sizeof(ret->backend), "%s", progress->backend);
     (void)snprintf(ret->phase, sizeof(ret->phase), "%s", progress->phase);
     (void)snprintf(ret->reason, sizeof(ret->reason), "%s", member->reason);
+    ret->losses = member->lost.times;
+    ret->lost = member->lost.times > 0 && member->reason[0] != '\0';
+    if (ret->lost) {
+        ret->lost_ms = (int64_t)member->lost.wall_ms;
+        ret->lost_job = member->lost.job;
+        ret->lost_generation = member->lost.generation;
+        ret->lost_step = member->lost.step;
+        ret->lost_sent_bytes = member->lost.sent_bytes;
+        ret->lost_received_bytes = member->lost.received_bytes;
+        (void)snprintf(ret->lost_phase, sizeof(ret->lost_phase), "%s", member->lost.phase);
+    }
     ret->threads = progress->threads;
     if (entry != NULL) {
         (void)snprintf(ret->device, sizeof(ret->device), "%s", entry->device);

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("COPPELIUS_BIN") or os.path.join(ROOT, "build", "release")
@@ -71,21 +72,30 @@ class Node:
         self.environment = {}
         self.cwd = None  # the daemon's; /proc/self/cwd/… is then a path of its own for each node
         self.config_lines = []
+        self.host = "127.0.0.1"
+        self.token = None  # of its HTTP
+        self.prefix = []  # what starts the daemon: a network namespace, say
 
     @property
     def endpoint(self):
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def write_config(self):
         os.makedirs(self.state, exist_ok=True)
-        lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: 127.0.0.1:{self.port}",
-                 f"advertise: 127.0.0.1:{self.port}", f"device: {self.cluster.devices[self.index]}",
+        lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: {self.endpoint}",
+                 f"advertise: {self.endpoint}", f"device: {self.cluster.devices[self.index]}",
                  f"device_share: {self.cluster.share}",
                  f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", "tls: off",
-                 "http:", f"  listen: 127.0.0.1:{self.http}", "peers:"]
+                 "http:", f"  listen: {self.host}:{self.http}"]
+        if self.token:
+            path = os.path.join(self.folder, "token")
+            with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
+                f.write(self.token + "\n")
+            lines.append(f"  token_file: {path}")
+        lines.append("peers:")
         for node in self.cluster.nodes:
             role = self.cluster.roles.get(node.name, "trainer")
-            lines.append(f"  - {{name: {node.name}, address: \"127.0.0.1:{node.port}\", role: {role}}}")
+            lines.append(f"  - {{name: {node.name}, address: \"{node.endpoint}\", role: {role}}}")
         lines += self.config_lines
         with open(self.config, "w") as f:
             f.write("\n".join(lines) + "\n")
@@ -94,7 +104,7 @@ class Node:
         assert self.process is None
         environment = dict(os.environ, **self.environment)
         with open(self.log, "a") as log:
-            self.process = subprocess.Popen([program("coppeliusd"), "--config", self.config], stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([*self.prefix, program("coppeliusd"), "--config", self.config], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, env=environment, cwd=self.cwd)
         return self
 
@@ -128,6 +138,18 @@ class Node:
                 return f.read()
         except FileNotFoundError:
             return ""
+
+    def metrics(self):
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = urllib.request.Request("http" + f"://{self.host}:{self.http}/metrics", headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read().decode()
+
+    def cpu_seconds(self):
+        """What the daemon has used so far, user and system."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            fields = f.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def job_folder(self, job_id):
         jobs = os.path.join(self.state, "jobs")
@@ -172,9 +194,13 @@ class Cluster:
             print(f"kept: {self.folder}", file=sys.stderr)
 
     def start(self, seconds=20):
-        for node in self.nodes:
-            node.start()
-        self.wait_leader(seconds)
+        try:
+            for node in self.nodes:
+                node.start()
+            self.wait_leader(seconds)
+        except Exception:  # Nobody has entered the `with` yet.
+            self.__exit__(*sys.exc_info())
+            raise
 
     def ctl(self, *arguments, node=None, check=True, timeout=60, input=None):
         """Runs coppeliusctl against a node (the first that is alive); returns the finished process."""

@@ -6,7 +6,6 @@ import re
 import signal
 import tempfile
 import time
-import urllib.request
 
 from cluster import Claims, Cluster
 from killing import write_job
@@ -18,11 +17,6 @@ PAUSE_S = 1.5
 claims = Claims()
 
 
-def metrics(node):
-    with urllib.request.urlopen(f"http://127.0.0.1:{node.http}/metrics", timeout=10) as answer:
-        return answer.read().decode()
-
-
 def names_in_log(node, victim, since):
     return re.findall(rf'node {victim.name} is gone: [^"]*', node.log_text()[since:])
 
@@ -30,8 +24,13 @@ def names_in_log(node, victim, since):
 def named_everywhere(cluster, node, victim, since):
     """None, or what this survivor says of the victim by now."""
     log = names_in_log(node, victim, since)
-    if not log or f'coppelius_peer_up{{peer="{victim.name}"}} 0' not in metrics(node):
+    told = node.metrics()
+    if not log or f'coppelius_peer_up{{peer="{victim.name}"}} 0' not in told:
         return None
+    for value in (rf'coppelius_peer_lost{{peer="{victim.name}",job="[1-9]\d*",phase="step"}} 1',
+                  rf'coppelius_peer_lost_step{{peer="{victim.name}"}} [1-9]', rf'coppelius_peer_lost_sent_bytes{{peer="{victim.name}"}} [1-9]'):
+        if not re.search(value, told):
+            return None
     for listed in cluster.ask("nodes", node=node)["nodes"]:
         if listed["name"] == victim.name and listed["state"] != "alive" and listed["reason"]:
             return log[-1], listed["reason"]
