@@ -26,11 +26,11 @@ def write_job(folder, steps, every):
     return path
 
 
-def start_readers(cluster):
+def start_readers(cluster, *options):
     reader = os.path.join(BIN, "tests", "e2e", "reader")
     if not os.path.exists(reader):
         skip(f"{reader} is not built")
-    return [subprocess.Popen([reader, node.state], stdout=subprocess.PIPE, text=True) for node in cluster.nodes]
+    return [subprocess.Popen([reader, *options, node.state], stdout=subprocess.PIPE, text=True) for node in cluster.nodes]
 
 
 def stop_readers(claims, readers):

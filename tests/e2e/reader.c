@@ -1,7 +1,11 @@
 /* An independent reader of published checkpoints; nothing of ours is linked, only jansson and
  * OpenSSL.
  *
- *   reader STATE [LOOKS_A_SECOND]      STATE: a node's state folder; 1250 looks unless told
+ *   reader [--may-forget] STATE [LOOKS_A_SECOND]   STATE: a node's state folder; 1250 looks unless
+ * told
+ *
+ * --may-forget: the disk below may lose what was not synced (tests/lib/fault_shim.c): CURRENT may
+ * go back to an older whole epoch, and the very first one may be lost again.
  *
  * A look goes over every job below STATE/jobs: CURRENT must name an epoch that is there and whole,
  * not older than before, and must not vanish once it was there, nor may its job. At an epoch that
@@ -45,6 +49,7 @@ struct job {
     int fd;
     char current[NAME_SIZE]; /* the epoch's folder; "": none yet */
     uint64_t epoch;
+    uint64_t epochs; /* times that it named another one */
     size_t files_count;
     struct seen_file files[FILES_MAX]; /* SHA256SUMS itself is the first */
 };
@@ -52,6 +57,7 @@ struct job {
 static struct job *jobs[JOBS_MAX];
 static size_t jobs_count;
 static uint64_t epochs_seen;
+static bool may_forget;
 static volatile sig_atomic_t ended;
 
 static void on_term(int number)
@@ -281,7 +287,7 @@ static bool read_current(const struct job *job, char name[NAME_SIZE])
 {
     ssize_t size = read_text(job->fd, "CURRENT", name, NAME_SIZE);
     if (size < 0) {
-        if (job->current[0] != '\0') {
+        if (job->current[0] != '\0' && !(may_forget && job->epochs == 1)) {
             fail("jobs/%s/CURRENT has vanished", job->name);
         }
         return false;
@@ -304,11 +310,12 @@ static void look_at(struct job *job)
     for (;;) {
         bool same = strcmp(name, job->current) == 0;
         uint64_t epoch = strtoull(name + 6, NULL, 10);
-        if (epoch < job->epoch) {
+        if (epoch < job->epoch && !may_forget) {
             fail("jobs/%s: CURRENT went back from epoch %" PRIu64 " to %" PRIu64, job->name,
                  job->epoch, epoch);
         }
         if (same ? check_same(job, name) : check_whole(job, name, epoch)) {
+            job->epochs += same ? 0 : 1;
             job->epoch = epoch;
             memcpy(job->current, name, sizeof(name));
             return;
@@ -361,6 +368,11 @@ static void find_jobs(int state)
 
 int main(int arguments_count, char **arguments)
 {
+    if (arguments_count > 1 && strcmp(arguments[1], "--may-forget") == 0) {
+        may_forget = true;
+        arguments_count--;
+        arguments++;
+    }
     int state = arguments_count > 1 ? open(arguments[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     long rate = arguments_count > 2 ? strtol(arguments[2], NULL, 10) : 1250;
     if (state < 0 || rate < 1 || rate > 100000) {

@@ -1,0 +1,213 @@
+"""The crash matrix on real processes. A node's nth creation, write, fsync, folder's fsync, rename, removal or send kills it
+(before or after the call), and its file system forgets what was not synced; or the call fails (EIO, ENOSPC, a short write,
+a failing fsync). Afterwards all nodes agree on the newest published checkpoint, it verifies, there never was a moment
+without one (an independent reader looks all the time), leftovers are collected, and the job ends with the digest of the
+undisturbed run.
+
+COPPELIUS_LONG=1 takes every call of the matrix; else a sample with the points that matter most. COPPELIUS_SEED repeats."""
+import os
+import random
+import re
+import signal
+import tempfile
+import time
+
+from cluster import BIN, LONG, Claims, Cluster, Failed, skip
+from killing import start_readers, stop_readers, write_job
+
+SHIM = os.path.join(BIN, "tests", "e2e", "libfault_shim.so")
+if not os.path.exists(SHIM):
+    skip(f"{SHIM} is not built")
+
+NTH = {"create": 14, "write": 40, "fsync": 30, "dirsync": 20, "rename": 10, "unlink": 12, "send": 60}
+ERRORS = {"create": ("enospc", "eio"), "write": ("eio", "enospc", "short"), "fsync": ("eio",), "dirsync": ("eio",),
+          "rename": ("eio",), "send": ("eio",)}
+# What of a node's files each point of the sample is about.
+SAMPLE = [("fsync", "CURRENT.new"), ("rename", "CURRENT"), ("dirsync", "jobs/"), ("rename", "/epoch-"), ("write", "manifest"),
+          ("fsync", "manifest"), ("write", ".part"), ("fsync", ".part"), ("rename", ".safetensors"), ("create", "staging"),
+          ("dirsync", "staging"), ("write", "log/"), ("fsync", "log/"), ("create", "log/"), ("dirsync", "log"),
+          ("rename", "log/"), ("unlink", ""), ("send", "")]
+BUDGET_S = 45  # of the sample
+seed = int(os.environ.get("COPPELIUS_SEED", random.randrange(1 << 30)))
+random.seed(seed)
+print(f"seed {seed} (COPPELIUS_SEED repeats it)", flush=True)
+claims = Claims()
+
+
+def matrix():
+    """(kind, action, nth, pattern, what is forgotten)"""
+    points = []
+    for kind, most in NTH.items():
+        for nth in range(1, most + 1):
+            for moment in ("before", "after"):
+                points.append((kind, moment, nth, "", random.choice(["all", "all", str(random.randrange(1 << 30)), "none"])))
+            for error in ERRORS.get(kind, ()):
+                points.append((kind, error, nth, "", "none"))
+    return points
+
+
+def sample():
+    points = []
+    for kind, pattern in SAMPLE:
+        nth = random.choice([1, 1, 2, 3])
+        points.append((kind, random.choice(["before", "after"]), nth, pattern, random.choice(["all", str(random.randrange(1 << 30))])))
+        if kind in ERRORS:
+            points.append((kind, random.choice(ERRORS[kind]), nth, pattern, "none"))
+    random.shuffle(points)
+    return points
+
+
+def current(node, job_id):
+    folder = node.job_folder(job_id)
+    try:
+        with open(os.path.join(folder or "", "CURRENT")) as f:
+            name = re.fullmatch(r"epoch-(\d{8})\n", f.read())
+            return int(name[1]) if name else -1
+    except FileNotFoundError:
+        return 0
+
+
+def torn(node, job_id):
+    path = os.path.join(node.job_folder(job_id) or "", "CURRENT")
+    return os.path.exists(path) and not re.fullmatch(r"epoch-\d{8}\n", open(path).read())
+
+
+def struck(report):
+    try:
+        with open(report) as f:
+            found = re.search(r"^struck (.*)$", f.read(), re.M)
+        return found and found[1]
+    except FileNotFoundError:
+        return None
+
+
+def leftovers(node, job_id, keep=3):
+    """What a finished job must not leave behind."""
+    folder = node.job_folder(job_id)
+    bad = []
+    for path, folders, files in os.walk(folder):
+        bad += [os.path.join(path, f) for f in files if f.endswith((".new", ".part", ".tmp"))]
+        if os.path.basename(path) == "staging":
+            bad += [os.path.join(path, f) for f in folders + files]
+    epochs = [f for f in os.listdir(folder) if f.startswith("epoch-")]
+    if len(epochs) > keep:
+        bad.append(f"{len(epochs)} epochs")
+    return bad
+
+
+class Trials:
+    def __init__(self, cluster, path, undisturbed, folder):
+        self.cluster, self.path, self.undisturbed, self.folder = cluster, path, undisturbed, folder
+        self.job_id = None
+        self.number = self.died = self.failed = self.missed = self.jobs = 0
+        self.torn = False
+        self.hit = {}
+
+    def job(self):
+        """The job under way; a new one where there is none. Those that have ended are judged."""
+        cluster = self.cluster
+        job = cluster.job_or_none(self.job_id) if self.job_id else None
+        if job is None or job["state"] == "succeeded":
+            if job:
+                self.judge(job)
+            self.job_id = cluster.submit(self.path)
+            self.jobs += 1
+        return self.job_id
+
+    def judge(self, job):
+        cluster = self.cluster
+        for key in ("parameter_sha256", "accumulator_sha256", "loss_hex", "objective"):
+            claims.claim(job[key] == self.undisturbed[key], f"job {job['job']}: {key} is {job[key]}, not {self.undisturbed[key]}")
+        cluster.wait_for(lambda: len({current(n, job["job"]) for n in cluster.nodes}) == 1, 30, "one newest checkpoint everywhere")
+
+        def collected():
+            return not any(leftovers(n, job["job"]) for n in cluster.nodes)
+        try:
+            cluster.wait_for(collected, 30, "the leftovers to be collected")
+        except Failed:
+            claims.claim(False, f"leftovers: {[leftovers(n, job['job']) for n in cluster.nodes]}")
+        for node in cluster.nodes:
+            verified = cluster.ctl("checkpoint", "verify", f"{node.job_folder(job['job'])}/latest", node=node, check=False)
+            claims.claim(verified.returncode == 0, f"job {job['job']} on {node.name} verifies: {verified.stdout}{verified.stderr}")
+
+    def trial(self, kind, action, nth, pattern, forget, lie=""):
+        cluster = self.cluster
+        job_id = self.job()
+        leader = cluster.leader()
+        victim = leader if leader and self.number % 2 == 0 else next(n for n in cluster.nodes if n is not leader)
+        self.number += 1
+        report, aside = (os.path.join(self.folder, f"{name}-{self.number}") for name in ("report", "aside"))
+        os.mkdir(aside)
+        what = f"{action} {kind} {nth} of '{pattern}', {victim.name}{' (leader)' if victim is leader else ''}, forgets {forget}"
+        victim.kill()
+        victim.environment = {"LD_PRELOAD": SHIM, "COPPELIUS_FAULT": f"{kind}:{action}:{nth}:{pattern}",
+                              "COPPELIUS_FAULT_ROOT": victim.state, "COPPELIUS_FAULT_ASIDE": aside,
+                              "COPPELIUS_FAULT_LIE": lie, "COPPELIUS_FAULT_REPORT": report, "COPPELIUS_FAULT_FORGET": forget}
+        victim.start()
+        newest = max(current(n, job_id) for n in cluster.nodes)
+
+        def over():
+            job = cluster.job_or_none(job_id) if not victim.alive() or random.random() < 0.1 else None
+            return not victim.alive() or struck(report) or (job and job["state"] == "succeeded")
+        begin = time.monotonic()
+        while not over() and time.monotonic() - begin < 6:
+            time.sleep(0.02)
+        point = struck(report)
+        if point:
+            self.hit[kind] = self.hit.get(kind, 0) + 1
+            lethal = action in ("before", "after")
+            begin = time.monotonic()
+            while victim.alive() and time.monotonic() - begin < (10 if lethal else 0.5):
+                time.sleep(0.02)
+            claims.claim(not lethal or not victim.alive(), f"{what}: the node was to die at {point}")
+            self.torn = lethal and torn(victim, job_id)
+            self.died += lethal
+            self.failed += not lethal
+            if not victim.alive() and not lethal:
+                claims.claim(victim.process.returncode not in (-signal.SIGSEGV, -signal.SIGABRT),
+                             f"{what}: it ends by itself, with a sentence: {victim.process.returncode}")
+        else:
+            self.missed += 1
+        if not (point and victim.alive()):
+            victim.kill()
+            victim.environment = {}
+            victim.start()
+
+        def caught_up():
+            return all(current(n, job_id) >= newest for n in cluster.nodes)
+        try:
+            cluster.wait_for(caught_up, 30, f"{what}: every node to have published epoch {newest}")
+        except Failed as error:
+            print("\n".join(victim.log_text().splitlines()[-15:]))
+            claims.claim(False, str(error))
+        print(f"{what}: {point or 'not reached'}", flush=True)
+        victim.environment = {}
+
+
+with tempfile.TemporaryDirectory() as folder:
+    path = write_job(folder, steps=4000, every=250)
+    with Cluster(nodes=3) as cluster:
+        undisturbed = cluster.wait_job(cluster.submit(path), seconds=120)
+    points = matrix() if LONG else sample()
+    size = len(matrix())
+    with Cluster(nodes=3) as cluster:
+        readers = start_readers(cluster, "--may-forget")
+        trials = Trials(cluster, path, undisturbed, cluster.folder)
+        begin = time.monotonic()
+        for point in points:
+            trials.trial(*point)
+            if not LONG and time.monotonic() - begin > BUDGET_S:
+                break
+        for node in cluster.nodes:
+            if not node.alive():
+                node.start()
+        trials.judge(cluster.wait_job(trials.job_id, seconds=180))
+        stop_readers(claims, readers)
+        # Would all this notice a missing fsync? A disk that lies about CURRENT.new's leaves it empty.
+        trials.trial("create", "before", 2, ".part", "all", lie="CURRENT.new")
+        claims.claim(trials.torn, "without its fsync CURRENT is torn: the file system does forget")
+    print(f"the matrix has {size} points ({', '.join(f'{k} 1..{n}' for k, n in NTH.items())}; before, after and errors); "
+          f"{trials.number} run: {trials.died} deaths, {trials.failed} failing calls, {trials.missed} not reached; by kind {trials.hit}; "
+          f"{trials.jobs} jobs", flush=True)
+    claims.claim(trials.died + trials.failed >= trials.number // 2, "at least half of the points were reached")
+claims.end()
