@@ -130,8 +130,16 @@ class Trials:
             verified = cluster.ctl("checkpoint", "verify", f"{node.job_folder(job['job'])}/latest", node=node, check=False)
             claims.claim(verified.returncode == 0, f"job {job['job']} on {node.name} verifies: {verified.stdout}{verified.stderr}")
 
+    def revive(self):
+        """Those that a failing call has ended a little later."""
+        for node in self.cluster.nodes:
+            if not node.alive():
+                node.kill()
+                node.start()
+
     def trial(self, kind, action, nth, pattern, forget, lie=""):
         cluster = self.cluster
+        self.revive()
         job_id = self.job()
         leader = cluster.leader()
         victim = leader if leader and self.number % 2 == 0 else next(n for n in cluster.nodes if n is not leader)
@@ -174,6 +182,7 @@ class Trials:
             victim.start()
 
         def caught_up():
+            self.revive()
             return all(current(n, job_id) >= newest for n in cluster.nodes)
         try:
             cluster.wait_for(caught_up, 30, f"{what}: every node to have published epoch {newest}")
@@ -198,9 +207,7 @@ with tempfile.TemporaryDirectory() as folder:
             trials.trial(*point)
             if not LONG and time.monotonic() - begin > BUDGET_S:
                 break
-        for node in cluster.nodes:
-            if not node.alive():
-                node.start()
+        trials.revive()
         trials.judge(cluster.wait_job(trials.job_id, seconds=180))
         stop_readers(claims, readers)
         # Would all this notice a missing fsync? A disk that lies about CURRENT.new's leaves it empty.
