@@ -158,7 +158,6 @@ struct run {
     bool exchange_closing;
     bool exchange_failed;
     struct capture *gathering; /* its slices are on their way */
-    uint64_t gathered_step;    /* rank 0 has had the vectors of */
     bool next_owed;            /* the compute thread waits for RUN_MAIL_NEXT after its capture */
     uint64_t next_step;        /* ... of this step */
     struct run_ended ended;

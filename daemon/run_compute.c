@@ -205,7 +205,7 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
     return 0;
 }
 
-static int make_session(struct compute *c, uint64_t first, uint64_t end, struct err *err)
+static int make_session(struct compute *c, struct err *err)
 {
     struct run *run = c->run;
     const struct dataset_info *info = dataset_info_of(c->dataset);
@@ -252,8 +252,6 @@ static int make_session(struct compute *c, uint64_t first, uint64_t end, struct 
         .step = c->step,
     };
     struct session_plan plan;
-    (void)first;
-    (void)end;
     if (run->ops->make(&settings, &c->learner, err) != 0) {
         return err->code;
     }
@@ -314,7 +312,7 @@ static int load(struct compute *c, struct err *err)
         dataset_load_targets(c->dataset, &c->view, &c->targets, err) != 0 ||
         learn_schedule_init(&c->schedule, c->targets.train_rows, run->spec.optimizer.batch,
                             c->load->steps, c->load->participants, err) != 0 ||
-        read_seed(c, first, end, err) != 0 || make_session(c, first, end, err) != 0) {
+        read_seed(c, first, end, err) != 0 || make_session(c, err) != 0) {
         return err->code;
     }
     work_meter_set(&run->meter, NULL, 0, 0);

@@ -97,7 +97,6 @@ static void on_gathered(void *context, uint64_t step, double *parameter, double 
                         size_t count)
 {
     struct run *run = context;
-    run->gathered_step = step;
     publish_vectors(run->daemon, run->job, run->generation, step, parameter, accumulator, count);
 }
 

@@ -51,7 +51,8 @@ void yaml_expected(const struct yaml_reading *reading, const struct yaml_node *n
     yaml_fault_at(reading, node, path, sentence);
 }
 
-/* "must be in 1..128", "must be above 0"; empty where the value is inside. */
+/* "must be in 1..128", "must be above 0", "must be above 0 and at most 1e+30"; empty where the
+ * value is inside. */
 static void range_sentence(const struct yaml_key *key, double value, char *text, size_t capacity)
 {
     struct buf least = BUF_NONE;
@@ -68,13 +69,13 @@ static void range_sentence(const struct yaml_key *key, double value, char *text,
     if (!has_most) {
         (void)snprintf(text, capacity, "must be %s %s", key->above ? "above" : "at least",
                        (const char *)least.bytes);
+    } else if (!key->above && !key->below) {
+        (void)snprintf(text, capacity, "must be in %s..%s", (const char *)least.bytes,
+                       (const char *)most.bytes);
     } else {
-        const char *without = key->above && key->below ? " without its ends"
-                              : key->above             ? " without its start"
-                              : key->below             ? " without its end"
-                                                       : "";
-        (void)snprintf(text, capacity, "must be in %s..%s%s", (const char *)least.bytes,
-                       (const char *)most.bytes, without);
+        (void)snprintf(text, capacity, "must be %s %s and %s %s", key->above ? "above" : "at least",
+                       (const char *)least.bytes, key->below ? "below" : "at most",
+                       (const char *)most.bytes);
     }
     buf_done(&least);
     buf_done(&most);

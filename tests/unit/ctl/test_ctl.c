@@ -261,7 +261,7 @@ START_TEST(a_job_is_checked_here_before_it_is_handed_in)
     (void)snprintf(text, sizeof(text),
                    "%s:2:21: data.fromat: unknown key (did you mean \"data.format\"?)\n"
                    "%s:2:1: data.format: is missing; give csv, space, svm, npy or native\n"
-                   "%s:3:19: optimizer.rate: must be in 0..1e+30 without its start, got 0\n"
+                   "%s:3:19: optimizer.rate: must be above 0 and at most 1e+30, got 0\n"
                    "%s: optimizer.steps: is missing; give steps, or passes over all training rows\n"
                    "coppeliusctl: %s: 4 faults; nothing was submitted\n",
                    path, path, path, path, path);

@@ -171,7 +171,7 @@ START_TEST(every_fault_is_found_in_one_pass)
                   "t.yaml:2:9: layers: must be in 1..128, got 500\n"
                   "t.yaml:3:1: laiers: unknown key (did you mean \"layers\"?)\n"
                   "t.yaml:4:8: batch: expected a whole number or all, got \"some\"\n"
-                  "t.yaml:5:7: rate: must be in 0..1 without its ends, got 1\n"
+                  "t.yaml:5:7: rate: must be above 0 and below 1, got 1\n"
                   "t.yaml:6:9: header: expected yes or no, got \"on\"\n"
                   "t.yaml:7:8: color: expected red, green or blue, got \"gren\" (did you mean "
                   "\"green\"?)\n"
