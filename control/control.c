@@ -22,8 +22,6 @@ struct control {
     struct control_fsm fsm;
     struct control_env env;
     uint32_t self;
-    uint32_t voters[CONTROL_VOTERS_MAX];
-    size_t voters_count;
     uint32_t snapshot_entries;
     uint64_t log_size_max;
     struct wal *wal;
@@ -38,7 +36,10 @@ struct control {
     bool failed;
     struct buf proposals[PROPOSALS_MAX];
     size_t proposals_count;
-    uint64_t heard_ms[CONTROL_VOTERS_MAX];
+    struct {
+        uint32_t id;
+        uint64_t ms;
+    } heard[CONTROL_MEMBERS_MAX + 1]; /* by place: the identity that was heard last */
     struct control_stats stats;
 };
 
@@ -57,16 +58,6 @@ void control_settings_default(struct control_settings *settings)
         .segment_size = 8 * 1024 * 1024,
         .folder = "log",
     };
-}
-
-static int voter_number(const struct control *control, uint32_t node)
-{
-    for (size_t i = 0; i < control->voters_count; i++) {
-        if (control->voters[i] == node) {
-            return (int)i;
-        }
-    }
-    return -1;
 }
 
 /* --- what a step asks for --------------------------------------------------------------------- */
@@ -140,6 +131,7 @@ static void persist(struct control *control)
         write->snapshot_index = output->snapshot->index;
         write->snapshot_term = output->snapshot->term;
         write->release_before = output->release_before;
+        group_put(&write->snapshot_group, &output->snapshot->group);
         buf_put(&write->snapshot_bytes, output->snapshot->bytes.bytes,
                 output->snapshot->bytes.size);
     }
@@ -317,16 +309,23 @@ int control_receive(struct control *control, uint32_t from, const uint8_t *bytes
         control->stats.messages_refused++;
         return code;
     }
-    int voter = voter_number(control, from);
-    if (voter < 0 || from == control->self) {
-        return refuse(control, err, "of a node that has no vote");
+    if (message.from != from || from == control->self || member_place(from) == 0 ||
+        member_place(from) > CONTROL_MEMBERS_MAX) {
+        return refuse(control, err, "that is signed by another node");
     }
-    if (message.from != from || message.to != control->self) {
-        return refuse(control, err, "that is addressed to, or signed by, another node");
+    bool ours =
+        message.to == control->self ||
+        (MUTANT(MUTANT_IDENTITY) && member_place(message.to) == member_place(control->self));
+    if (!ours) {
+        control->stats.messages_refused++;
+        return err_set(err, ERR_PEER,
+                       "a consensus message for identity %u of this node, which is %u", message.to,
+                       control->self);
     }
     enter(control);
     control->stats.messages_received++;
-    control->heard_ms[voter] = control->env.now_ms(control->env.context);
+    control->heard[member_place(from)].id = from;
+    control->heard[member_place(from)].ms = control->env.now_ms(control->env.context);
     if (message.kind == MESSAGE_FORWARD) {
         if (raft_may_propose(control->raft)) { /* Else it is lost; the proposer repeats it. */
             append(control, message.bytes, message.size);
@@ -384,6 +383,21 @@ void control_reconnected(struct control *control, uint32_t node)
     leave(control);
 }
 
+int control_change(struct control *control, const struct control_group *next, struct err *err)
+{
+    if (control->failed) {
+        return failed(err);
+    }
+    if (!raft_may_change(control->raft, next)) {
+        return err_set(err, ERR_UNHEALTHY, "the group cannot be changed so now; try again");
+    }
+    enter(control);
+    struct raft_input input = {.kind = RAFT_CHANGE, .group = next};
+    step(control, &input);
+    leave(control);
+    return 0;
+}
+
 int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err)
 {
     if (control->failed) {
@@ -433,12 +447,11 @@ int control_open(const struct control_settings *settings, const struct control_f
     control->fsm = *fsm;
     control->env = *env;
     control->self = settings->self;
-    control->voters_count = settings->voters_count;
-    memcpy(control->voters, settings->voters, sizeof(control->voters));
     control->snapshot_entries = settings->snapshot_entries > 0 ? settings->snapshot_entries : 1;
     control->log_size_max = settings->log_size_max;
     control->waiting_last = &control->waiting_first;
-    ASSERT(voter_number(control, control->self) >= 0);
+    ASSERT(member_place(control->self) >= 1);
+    ASSERT(member_place(control->self) <= CONTROL_MEMBERS_MAX);
     struct raft_recovered recovered = {0};
     bool fresh = false;
     int code = wal_open(fs, settings, &control->wal, &recovered, &fresh, err);
@@ -481,6 +494,11 @@ void control_free(struct control *control)
 }
 
 /* --- looking ---------------------------------------------------------------------------------- */
+uint32_t control_self(const struct control *control)
+{
+    return control->self;
+}
+
 uint32_t control_leader(const struct control *control)
 {
     return raft_leader(control->raft);
@@ -519,8 +537,18 @@ bool control_caught_up(const struct control *control)
 
 uint64_t control_last_heard_ms(const struct control *control, uint32_t node)
 {
-    int voter = voter_number(control, node);
-    return voter < 0 ? 0 : control->heard_ms[voter];
+    uint32_t place = member_place(node);
+    return place <= CONTROL_MEMBERS_MAX && control->heard[place].id == node
+               ? control->heard[place].ms
+               : 0;
+}
+
+const struct control_group *control_group(const struct control *control, bool *ret_settled)
+{
+    if (ret_settled != NULL) {
+        *ret_settled = raft_group_settled(control->raft);
+    }
+    return raft_group(control->raft);
 }
 
 void control_stats(const struct control *control, struct control_stats *ret_stats)

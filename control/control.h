@@ -1,12 +1,12 @@
 /* The control room's door: what the cluster has agreed on.
  *
+ *   group.h     who votes and who only listens, as one value
  *   raft.h      the consensus core: a pure step function, no I/O, no clock, no threads
- *               (log.c election.c replication.c install.c, named after what the paper calls them)
- *   message.h   what cores tell each other, as fixed little-endian bytes
- *   wal.h       the write-ahead log and snapshot files over struct fs
- *   control.h   composes the three with a state machine, behind one table of the environment
- *   env_uv.h    the real environment: a writer thread, a uv timer
- *   tests/sim/  the simulated one
+ *               (log.c election.c replication.c install.c membership.c, named after what the paper
+ * calls them) message.h   what cores tell each other, as fixed little-endian bytes wal.h       the
+ * write-ahead log and snapshot files over struct fs control.h   composes the three with a state
+ * machine, behind one table of the environment env_uv.h    the real environment: a writer thread, a
+ * uv timer tests/sim/  the simulated one
  *
  * A struct control belongs to one thread (the loop; in the simulator the world). Only
  * control_write_run() runs elsewhere: on the log writer's thread.
@@ -30,8 +30,8 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/mailbox.h"
+#include "control/group.h"
 
-#define CONTROL_VOTERS_MAX    7
 #define CONTROL_COMMAND_SIZE  262144U   /* the most bytes of one command */
 #define CONTROL_SNAPSHOT_SIZE 16777216U /* the most bytes of a state machine's snapshot */
 #define CONTROL_MESSAGE_SIZE  524288U   /* no message to a peer is larger */
@@ -76,10 +76,13 @@ struct control_env {
 };
 
 struct control_settings {
-    uint32_t self;                       /* node id, 1.., one of voters */
-    uint32_t voters[CONTROL_VOTERS_MAX]; /* ids, ascending */
-    size_t voters_count;                 /* 1..7 */
-    uint32_t election_ms_min;            /* a follower campaigns after min..max without a leader */
+    uint32_t self; /* this identity (group.h) */
+    /* Who the cluster begins with, ascending: used where the folder holds no log yet, and then kept
+     * with the log, which says every change. 0 of them: this node joins; it follows nobody before
+     * a leader adds it. */
+    uint32_t voters[CONTROL_VOTERS_MAX];
+    size_t voters_count;
+    uint32_t election_ms_min; /* a follower campaigns after min..max without a leader */
     uint32_t election_ms_max;
     uint32_t heartbeat_ms;
     uint32_t snapshot_entries; /* a snapshot is taken when that many are applied since the last */
@@ -115,12 +118,13 @@ void control_fail(struct control *control);
 /* Call every 10 to 20 ms, and it looks at the time. */
 void control_tick(struct control *control);
 
-/* A message of env->send() of the node `from` (who that is, the caller has checked). Anything else
- * than well-formed bytes is ERR_PROTO and changes nothing. */
+/* A message of env->send() of the identity `from` (who that is, the caller has checked). Anything
+ * else than well-formed bytes is ERR_PROTO and changes nothing; what was meant for another identity
+ * of this place is ERR_PEER. */
 int control_receive(struct control *control, uint32_t from, const uint8_t *bytes, size_t size,
                     struct err *err);
 
-/* A new connection to that voter: it may be another process, and what the one before acknowledged
+/* A new connection to that member: it may be another process, and what the one before acknowledged
  * may be gone (damage to the last batch of its log cannot be told from a torn tail). */
 void control_reconnected(struct control *control, uint32_t node);
 
@@ -130,6 +134,18 @@ void control_reconnected(struct control *control, uint32_t node);
  * the same bytes is not written again while the first is on its way. ERR_UNHEALTHY: no
  * leader is known now. ERR_BUSY: too much is waiting. ERR_USAGE: size. */
 int control_propose(struct control *control, const uint8_t *command, size_t size, struct err *err);
+
+/* --- who is in the group ---------------------------------------------------------------------- */
+/* On the leader: one step, as raft_may_change() has it. ERR_UNHEALTHY: it does not lead now, or has
+ * committed nothing of its term yet, or the change before is under way, or a majority would not be
+ * there. Try again. */
+int control_change(struct control *control, const struct control_group *next, struct err *err);
+/* On the leader, again and again: at most one step towards `wanted`: who is new comes as a learner,
+ * who is gone leaves, who has caught up becomes a voter, the leader itself leaves last. True: a
+ * step was taken. Elsewhere, and when nothing can be done now: false. */
+bool control_converge(struct control *control, const struct control_group *wanted);
+/* The newest group in this node's log; *ret_settled (may be NULL): it is committed. */
+const struct control_group *control_group(const struct control *control, bool *ret_settled);
 
 /* --- writes ---------------------------------------------------------------------------------- */
 struct control_write {
@@ -150,6 +166,7 @@ struct control_write {
     uint64_t snapshot_index;
     uint64_t snapshot_term;
     uint64_t release_before; /* log files wholly below this index may go */
+    struct buf snapshot_group;
     struct buf snapshot_bytes;
 };
 /* Writes and syncs it and all that are chained to it by `next` (in the order of persist(); several
@@ -160,7 +177,8 @@ void control_persisted(struct control *control, struct control_write *write);
 void control_write_free(struct control_write *write); /* NULL is fine */
 
 /* --- looking --------------------------------------------------------------------------------- */
-uint32_t control_leader(const struct control *control); /* 0: none known */
+uint32_t control_self(const struct control *control);   /* this identity */
+uint32_t control_leader(const struct control *control); /* an identity; 0: none known */
 bool control_is_leader(const struct control *control);
 /* Leads, and has applied an entry of its own term: only then does it know all that was decided
  * before, and may decide for the cluster (the coordinator's `leading`). */
@@ -172,8 +190,8 @@ uint64_t control_applied_index(const struct control *control);
  * (the leader itself: its term's first entry). Before that, act on no local file (CONSENSUS 4.3):
  * "presumed abort" holds only against a caught-up log. Never false again once true. */
 bool control_caught_up(const struct control *control);
-/* When the last message of that voter came, on env->now_ms()'s clock; 0: never in this life. On the
- * leader followers answer each heartbeat; elsewhere only the leader is heard regularly. */
+/* When the last message of that member came, on env->now_ms()'s clock; 0: never in this life. On
+ * the leader followers answer each heartbeat; elsewhere only the leader is heard regularly. */
 uint64_t control_last_heard_ms(const struct control *control, uint32_t node);
 
 struct control_stats {
@@ -190,7 +208,7 @@ struct control_stats {
     uint64_t step_downs;     /* for want of a quorum */
     uint64_t messages_sent;
     uint64_t messages_received;
-    uint64_t messages_refused;    /* malformed, or of no voter */
+    uint64_t messages_refused;    /* malformed, or for another identity */
     uint64_t proposals;           /* entries made of them, here */
     uint64_t proposals_under_way; /* repetitions of one that was in the log already */
     uint64_t proposals_forwarded;

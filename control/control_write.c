@@ -17,7 +17,7 @@ static int write_snapshot(const struct control_write *write, struct err *err)
     }
     if (code == 0) {
         code = wal_snapshot(write->wal, write->snapshot_index, write->snapshot_term,
-                            &write->snapshot_bytes, err);
+                            &write->snapshot_group, &write->snapshot_bytes, err);
     }
     if (code == 0 && write->install && !MUTANT(MUTANT_KEEP_LOG_ON_INSTALL)) {
         code = wal_restart(write->wal, write->snapshot_index, write->snapshot_term, err);
@@ -72,6 +72,7 @@ void control_write_free(struct control_write *write)
         return;
     }
     buf_done(&write->entries);
+    buf_done(&write->snapshot_group);
     buf_done(&write->snapshot_bytes);
     free(write);
 }

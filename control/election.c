@@ -45,6 +45,9 @@ static void ask_all(struct raft *raft, enum message_kind kind, uint64_t term, ui
 {
     for (size_t i = 0; i < raft->peers_count; i++) {
         raft->peers[i].granted = raft->peers[i].granted && MUTANT(MUTANT_GRANTS_KEPT);
+        if (!raft->peers[i].voter && !MUTANT(MUTANT_LEARNER_VOTES)) {
+            continue;
+        }
         struct raft_message message = {
             .kind = kind,
             .term = term,
@@ -57,9 +60,10 @@ static void ask_all(struct raft *raft, enum message_kind kind, uint64_t term, ui
 
 static size_t granted_count(const struct raft *raft)
 {
-    size_t count = 1; /* our own */
+    size_t count = raft->votes ? 1 : 0; /* our own */
     for (size_t i = 0; i < raft->peers_count; i++) {
-        count += raft->peers[i].granted ? 1 : 0;
+        bool counts = raft->peers[i].voter || MUTANT(MUTANT_LEARNER_VOTES);
+        count += raft->peers[i].granted && counts ? 1 : 0;
     }
     return count;
 }
@@ -110,9 +114,12 @@ static void check_quorum(struct raft *raft)
     if (raft->now_ms < raft->quorum_deadline_ms) {
         return;
     }
-    size_t heard = 1;
+    size_t heard = raft->votes ? 1 : 0;
     for (size_t i = 0; i < raft->peers_count; i++) {
-        heard += raft->now_ms - raft->peers[i].heard_ms <= raft->election_ms_max ? 1 : 0;
+        heard +=
+            raft->peers[i].voter && raft->now_ms - raft->peers[i].heard_ms <= raft->election_ms_max
+                ? 1
+                : 0;
     }
     if (heard < raft_majority(raft) && !MUTANT(MUTANT_NO_CHECK_QUORUM)) {
         raft->counts.step_downs++;
@@ -126,8 +133,10 @@ void election_tick(struct raft *raft)
 {
     if (raft->role == RAFT_LEADER) {
         check_quorum(raft);
-    } else if (raft->now_ms >= raft->election_deadline_ms) {
+    } else if (raft->now_ms >= raft->election_deadline_ms && membership_may_lead(raft)) {
         election_begin(raft);
+    } else if (raft->now_ms >= raft->election_deadline_ms) {
+        election_follow(raft, raft->term, 0); /* It only waits for one who leads. */
     }
 }
 

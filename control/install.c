@@ -35,8 +35,8 @@ void snapshot_taken(struct raft *raft, uint64_t index, struct buf *bytes)
     if (MUTANT(MUTANT_SNAPSHOT_OLD_TERM)) {
         taking->term = raft->snapshot.term > 0 ? raft->snapshot.term : 1;
     }
-    taking->voters_count = (uint32_t)raft->voters_count;
-    memcpy(taking->voters, raft->voters, sizeof(taking->voters));
+    membership_at(raft, MUTANT(MUTANT_SNAPSHOT_GROUP) ? raft_log_last(&raft->log) : index,
+                  &taking->group);
     buf_done(&taking->bytes);
     taking->bytes = *bytes;
     *bytes = (struct buf)BUF_NONE;
@@ -83,11 +83,14 @@ static void finish_taking(struct raft *raft)
     }
     snapshot_move(&raft->snapshot, &raft->taking);
     if (raft->log.size > raft->log_size_max / 4) {
+        membership_compact(raft, index);
         raft_log_compact(&raft->log, index); /* Large entries: nothing is kept for the slow. */
     } else if (index > raft->trailing_entries) {
         uint64_t before = index - raft->trailing_entries;
         bool held = raft->sending.index != 0 && raft->sending.index < before;
-        raft_log_compact(&raft->log, held ? raft->sending.index : before);
+        before = held ? raft->sending.index : before;
+        membership_compact(raft, before);
+        raft_log_compact(&raft->log, before);
     }
 }
 
@@ -144,19 +147,22 @@ void snapshot_send(struct raft *raft, struct raft_peer *peer, bool heartbeat)
         return;
     }
     size_t left = snapshot->bytes.size - (size_t)peer->snapshot_offset;
+    struct buf group = BUF_NONE;
+    group_put(&group, &snapshot->group);
     struct raft_message message = {
         .kind = MESSAGE_SNAPSHOT,
         .index = snapshot->index,
         .log_term = snapshot->term,
-        .voters_count = snapshot->voters_count,
+        .group = group.bytes,
+        .group_size = group.size,
         .total = snapshot->bytes.size,
         .hash = snapshot->hash,
         .offset = peer->snapshot_offset,
         .bytes = left > 0 ? snapshot->bytes.bytes + peer->snapshot_offset : NULL,
         .size = left < raft->chunk_size ? left : raft->chunk_size,
     };
-    memcpy(message.voters, snapshot->voters, sizeof(message.voters));
     raft_send(raft, peer->id, &message, 0);
+    buf_done(&group);
     peer->waiting = true;
     peer->sent_ms = raft->now_ms;
 }
@@ -186,12 +192,6 @@ void snapshot_on_answer(struct raft *raft, const struct raft_message *message)
 }
 
 /* --- installing ------------------------------------------------------------------------------ */
-static bool voters_are_ours(const struct raft *raft, const struct raft_message *message)
-{
-    return message->voters_count == raft->voters_count &&
-           memcmp(message->voters, raft->voters, raft->voters_count * sizeof(raft->voters[0])) == 0;
-}
-
 static void want_chunk(struct raft *raft, const struct raft_message *message, uint64_t offset)
 {
     struct raft_message answer = {
@@ -215,6 +215,8 @@ static void begin_install(struct raft *raft)
     } else {
         raft_log_compact(&raft->log, installing->index);
     }
+    raft->base = installing->group;
+    membership_refresh(raft);
     raft->stable = 0;
     raft->verified = installing->index; /* what is committed there is committed here */
     raft->acked = 0;
@@ -240,7 +242,7 @@ static bool has_all_of(struct raft *raft, const struct raft_message *message)
 
 void snapshot_on_chunk(struct raft *raft, const struct raft_message *message)
 {
-    if (!voters_are_ours(raft, message) || !replication_obey(raft, message)) {
+    if (!replication_obey(raft, message)) {
         return;
     }
     if (raft->installing.index != 0) {
@@ -265,8 +267,7 @@ void snapshot_on_chunk(struct raft *raft, const struct raft_message *message)
         incoming->index = message->index;
         incoming->term = message->log_term;
         incoming->hash = message->hash;
-        incoming->voters_count = message->voters_count;
-        memcpy(incoming->voters, message->voters, sizeof(incoming->voters));
+        ASSERT(group_parse(message->group, message->group_size, &incoming->group)); /* decoded */
         raft->incoming_total = message->total;
         raft->incoming_from = message->from;
     }

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 
-#define VERSION 1U
+#define VERSION 2U
 
 void message_put_entry(struct buf *bytes, const struct message_entry *entry)
 {
@@ -12,13 +12,15 @@ void message_put_entry(struct buf *bytes, const struct message_entry *entry)
     buf_put(bytes, entry->bytes, entry->size);
 }
 
-static bool entry_is_well_formed(uint64_t term, uint8_t kind, uint32_t size)
+bool message_entry_is_well_formed(uint64_t term, uint32_t kind, const uint8_t *bytes, uint32_t size)
 {
+    struct control_group group;
     if (term == 0) {
         return false;
     }
     return (kind == ENTRY_NOOP && size == 0) ||
-           (kind == ENTRY_COMMAND && size > 0 && size <= CONTROL_COMMAND_SIZE);
+           (kind == ENTRY_COMMAND && size > 0 && size <= CONTROL_COMMAND_SIZE) ||
+           (kind == ENTRY_GROUP && group_parse(bytes, size, &group));
 }
 
 int message_read_entry(struct reader *reader, struct message_entry *ret_entry, struct err *err)
@@ -29,7 +31,7 @@ int message_read_entry(struct reader *reader, struct message_entry *ret_entry, s
     if (reader->failed || size > reader->size) {
         return err_set(err, ERR_PROTO, "a log entry ends early");
     }
-    if (!entry_is_well_formed(term, kind, size)) {
+    if (!message_entry_is_well_formed(term, kind, reader->bytes, size)) {
         return err_set(err, ERR_PROTO, "a log entry of term %llu, kind %u, %u bytes is none",
                        (unsigned long long)term, kind, size);
     }
@@ -55,10 +57,8 @@ static void put_snapshot(const struct raft_message *message, struct buf *bytes)
 {
     buf_put_u64(bytes, message->index);
     buf_put_u64(bytes, message->log_term);
-    buf_put_u8(bytes, (uint8_t)message->voters_count);
-    for (uint32_t i = 0; i < message->voters_count; i++) {
-        buf_put_u32(bytes, message->voters[i]);
-    }
+    buf_put_u16(bytes, (uint16_t)message->group_size);
+    buf_put(bytes, message->group, message->group_size);
     buf_put_u64(bytes, message->total);
     buf_put_u64(bytes, message->hash);
     buf_put_u64(bytes, message->offset);
@@ -174,14 +174,16 @@ static void read_snapshot(struct reader *reader, struct raft_message *message)
 {
     message->index = read_u64(reader);
     message->log_term = read_u64(reader);
-    message->voters_count = read_u8(reader);
-    if (message->voters_count > CONTROL_VOTERS_MAX) {
+    struct control_group group;
+    message->group_size = read_u16(reader);
+    message->group = reader->bytes;
+    if (reader->failed || message->group_size > reader->size ||
+        !group_parse(message->group, message->group_size, &group)) {
         reader->failed = true;
         return;
     }
-    for (uint32_t i = 0; i < message->voters_count; i++) {
-        message->voters[i] = read_u32(reader);
-    }
+    reader->bytes += message->group_size;
+    reader->size -= message->group_size;
     message->total = read_u64(reader);
     message->hash = read_u64(reader);
     message->offset = read_u64(reader);

@@ -7,8 +7,9 @@
  *   append               u64 previous index, u64 previous term, u64 commit, u32 count, entries
  *   append answer        u8 ok, u64 match (durable), u64 verified;
  *                        not ok: u64 hint index, u64 hint term, u64 rejected previous index
- *   snapshot             u64 index, u64 term of it, u8 voters, u32 voter each, u64 total, u64 XXH3
- * of the whole, u64 offset, u32 size, bytes snapshot answer      u64 index, u64 wanted offset
+ *   snapshot             u64 index, u64 term of it, u16 size, the group then (group.h), u64 total,
+ *                        u64 XXH3 of the whole, u64 offset, u32 size, bytes
+ *   snapshot answer      u64 index, u64 wanted offset
  *   forward              u32 size, command
  *   an entry             u64 term, u8 kind, u32 size, bytes
  * Nothing may follow. */
@@ -38,7 +39,7 @@ enum message_kind {
 enum entry_kind {
     ENTRY_NOOP = 0, /* the first of a leader's term; no bytes */
     ENTRY_COMMAND = 1,
-    /* 2 is kept for changes of the voters */
+    ENTRY_GROUP = 2, /* the group from here on (group.h); no command */
 };
 
 #define ENTRY_HEADER_SIZE   13U
@@ -61,8 +62,8 @@ struct raft_message {
     uint64_t total;
     uint64_t hash;
     uint64_t offset;
-    uint32_t voters[CONTROL_VOTERS_MAX];
-    uint32_t voters_count;
+    const uint8_t *group; /* borrowed */
+    size_t group_size;
     uint32_t entries_count;
     const uint8_t *bytes; /* entries, chunk, command: borrowed */
     size_t size;
@@ -80,6 +81,9 @@ void message_encode(const struct raft_message *message, struct buf *bytes);
 int message_decode(const uint8_t *bytes, size_t size, struct raft_message *ret_message,
                    struct err *err);
 
+/* Is there such an entry? Wherever one comes from. */
+bool message_entry_is_well_formed(uint64_t term, uint32_t kind, const uint8_t *bytes,
+                                  uint32_t size);
 /* The bytes of an entry, appended. */
 void message_put_entry(struct buf *bytes, const struct message_entry *entry);
 /* The next entry off a reader; ERR_PROTO when it is none. The terms in a run never fall and none is

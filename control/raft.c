@@ -31,22 +31,12 @@ struct raft *raft_new(const struct control_settings *settings, struct raft_recov
 {
     struct raft *raft = calloc(1, sizeof(*raft));
     ASSERT(raft != NULL);
-    ASSERT(settings->voters_count >= 1);
-    ASSERT(settings->voters_count <= CONTROL_VOTERS_MAX);
     ASSERT(settings->election_ms_min > 0);
     ASSERT(settings->election_ms_max >= settings->election_ms_min);
     ASSERT(settings->append_size <= CONTROL_MESSAGE_SIZE / 4);
     ASSERT(settings->chunk_size > 0);
     ASSERT(settings->chunk_size <= CONTROL_MESSAGE_SIZE / 2);
     raft->self = settings->self;
-    raft->voters_count = settings->voters_count;
-    for (size_t i = 0; i < settings->voters_count; i++) {
-        raft->voters[i] = settings->voters[i];
-        if (settings->voters[i] != settings->self) {
-            raft->peers[raft->peers_count++].id = settings->voters[i];
-        }
-    }
-    ASSERT(raft->peers_count + 1 == raft->voters_count);
     raft->election_ms_min = settings->election_ms_min;
     raft->election_ms_max = settings->election_ms_max;
     raft->heartbeat_ms = settings->heartbeat_ms;
@@ -71,8 +61,10 @@ struct raft *raft_new(const struct control_settings *settings, struct raft_recov
     raft->commit = raft->snapshot.index;
     raft->verified = raft->commit;
     raft->stable = raft_log_last(&raft->log);
+    raft->base = raft->snapshot.index != 0 ? raft->snapshot.group : recovered->first;
+    membership_refresh(raft);
     election_reset_timer(raft);
-    if (raft->peers_count == 0) {
+    if (raft->votes && group_voters(&raft->group) == 1) {
         raft->election_deadline_ms = now_ms; /* There is nobody to wait for. */
     }
     return raft;
@@ -110,16 +102,18 @@ void raft_mark_hard(struct raft *raft)
 
 size_t raft_majority(const struct raft *raft)
 {
+    size_t voters = group_voters(&raft->group);
     if (MUTANT(MUTANT_MINORITY)) {
-        return raft->voters_count / 2 > 0 ? raft->voters_count / 2 : 1;
+        return voters / 2 > 0 ? voters / 2 : 1;
     }
-    return raft->voters_count / 2 + 1;
+    return voters / 2 + 1;
 }
 
 struct raft_peer *raft_peer_of(struct raft *raft, uint32_t id)
 {
     for (size_t i = 0; i < raft->peers_count; i++) {
-        if (raft->peers[i].id == id) {
+        if (raft->peers[i].id == id ||
+            (MUTANT(MUTANT_IDENTITY) && member_place(raft->peers[i].id) == member_place(id))) {
             return &raft->peers[i];
         }
     }
@@ -146,9 +140,16 @@ void raft_send(struct raft *raft, uint32_t to, struct raft_message *message, uin
 /* --- the step -------------------------------------------------------------------------------- */
 static void on_message(struct raft *raft, const struct raft_message *message)
 {
-    if (message->to != raft->self || raft_peer_of(raft, message->from) == NULL) {
-        return; /* Of no voter of ours: control counts it. */
+    bool answers = message->kind == MESSAGE_PREVOTE_ANSWER ||
+                   message->kind == MESSAGE_VOTE_ANSWER || message->kind == MESSAGE_APPEND_ANSWER ||
+                   message->kind == MESSAGE_SNAPSHOT_ANSWER;
+    bool ours = message->to == raft->self ||
+                (MUTANT(MUTANT_IDENTITY) && member_place(message->to) == member_place(raft->self));
+    if (!ours || message->from == raft->self ||
+        (answers && raft_peer_of(raft, message->from) == NULL)) {
+        return;
     }
+    /* 4.1: who asks need not be in this node's group; it may know a newer one. */
     switch (message->kind) {
     case MESSAGE_PREVOTE:
         election_on_prevote(raft, message);
@@ -256,11 +257,17 @@ void raft_step(struct raft *raft, const struct raft_input *input, struct raft_ou
     case RAFT_RECONNECTED:
         replication_reconnected(raft, input->from);
         break;
+    case RAFT_CHANGE:
+        membership_change(raft, input->group);
+        break;
     case RAFT_SNAPSHOT_TAKEN:
         snapshot_taken(raft, input->index, input->snapshot);
         break;
     }
     snapshot_release(raft);
+    if (MUTANT(MUTANT_GROUP_LATE)) {
+        membership_refresh(raft);
+    }
     ASSERT(raft->commit >= commit);
     ASSERT(raft->term >= term);
     ASSERT(raft->stable <= raft_log_last(&raft->log));
@@ -323,6 +330,21 @@ bool raft_installing(const struct raft *raft)
 const struct raft_log *raft_log(const struct raft *raft)
 {
     return &raft->log;
+}
+
+const struct control_group *raft_group(const struct raft *raft)
+{
+    return &raft->group;
+}
+
+uint64_t raft_group_index(const struct raft *raft)
+{
+    return raft->group_index;
+}
+
+bool raft_group_settled(const struct raft *raft)
+{
+    return raft->group_index <= raft->commit;
 }
 
 const struct raft_snapshot *raft_snapshot(const struct raft *raft)

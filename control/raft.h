@@ -14,6 +14,12 @@
  *
  * Durability is by numbered writes. A step that changes what must be durable has output.write, the
  * next number; the caller makes writes durable in that order and reports each with RAFT_PERSISTED.
+ * The group (who votes, who only listens) changes by entries of the log, a member at a time
+ * (dissertation 4.1 to 4.3, and Ongaro's correction of 2015): the newest one in the log counts from
+ * the moment that it is appended, on every node by itself, and no more when it is cut off again;
+ * the next is not appended before it is committed, nor before an entry of the leader's own term is
+ * (membership.c). The first leader of a cluster begins the log with the group.
+ *
  * A letter says after which write it may leave. The core counts an entry as this node's own only
  * when its write was reported: an index in the log that was overwritten since carries the later
  * number, so nothing is mistaken for durable. */
@@ -25,6 +31,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "control/group.h"
 #include "control/message.h"
 #include "control/raft_log.h"
 
@@ -32,12 +39,11 @@
 
 enum raft_role { RAFT_FOLLOWER, RAFT_PRE_CANDIDATE, RAFT_CANDIDATE, RAFT_LEADER };
 
-/* One unit (dissertation 5.1): where it ends, its term, the voters then, the state's bytes. */
+/* One unit (dissertation 5.1): where it ends, its term, the group then, the state's bytes. */
 struct raft_snapshot {
     uint64_t index; /* 0: none */
     uint64_t term;
-    uint32_t voters[CONTROL_VOTERS_MAX];
-    uint32_t voters_count;
+    struct control_group group;
     struct buf bytes;
     uint64_t hash; /* XXH3 of bytes */
 };
@@ -46,6 +52,7 @@ struct raft_snapshot {
 struct raft_recovered {
     uint64_t term;
     uint32_t vote;
+    struct control_group first; /* that the cluster began with; empty: this node joined it */
     struct raft_snapshot snapshot;
     struct raft_log log; /* based at the snapshot; each entry's write is 0 */
 };
@@ -55,7 +62,8 @@ enum raft_input_kind {
     RAFT_RECEIVE,        /* message */
     RAFT_PERSISTED,      /* write: it and all before are durable */
     RAFT_PROPOSE,        /* bytes, size; only on the leader, and where raft_may_propose() */
-    RAFT_RECONNECTED,    /* from: that voter may be a new process, whose log may be shorter */
+    RAFT_RECONNECTED,    /* from: that member may be a new process, whose log may be shorter */
+    RAFT_CHANGE,         /* group; only where raft_may_change() */
     RAFT_SNAPSHOT_TAKEN, /* index (applied), bytes moved out of `snapshot`; raft_may_snapshot() */
 };
 
@@ -69,6 +77,7 @@ struct raft_input {
     size_t size;
     uint64_t index;
     struct buf *snapshot;
+    const struct control_group *group;
 };
 
 struct raft_letter {
@@ -105,7 +114,10 @@ void raft_free(struct raft *raft);
 /* output must be cleared; it borrows from raft until the next step. */
 void raft_step(struct raft *raft, const struct raft_input *input, struct raft_output *output);
 
-bool raft_may_propose(const struct raft *raft);  /* leads, and the log has room */
+bool raft_may_propose(const struct raft *raft); /* leads, and the log has room */
+/* Leads, an entry of its term and the group's are committed, it is one step, who becomes a voter
+ * has the log, and the others can go on without who is dropped. */
+bool raft_may_change(const struct raft *raft, const struct control_group *next);
 bool raft_may_snapshot(const struct raft *raft); /* none is being taken or installed */
 
 enum raft_role raft_role(const struct raft *raft);
@@ -118,6 +130,13 @@ uint64_t raft_stable(const struct raft *raft); /* entries up to here are on this
 uint64_t raft_confirmed(const struct raft *raft);
 bool raft_installing(const struct raft *raft); /* apply nothing */
 const struct raft_log *raft_log(const struct raft *raft);
+/* The newest in the log, and where its entry is (0: the cluster's first, or older than the log). */
+const struct control_group *raft_group(const struct raft *raft);
+uint64_t raft_group_index(const struct raft *raft);
+bool raft_group_settled(const struct raft *raft); /* ... is known to be committed */
+/* On the leader: was it heard within an election's time, and has it the log but for the tail? */
+bool raft_is_heard(const struct raft *raft, uint32_t id);
+bool raft_has_log(const struct raft *raft, uint32_t id);
 const struct raft_snapshot *raft_snapshot(const struct raft *raft); /* the durable one */
 
 struct raft_counts {
@@ -167,6 +186,18 @@ enum raft_mutant_number {
     MUTANT_TRUNCATES_ALWAYS,     /* an old append cuts off what came after it */
     MUTANT_OWN_VOTE_EARLY,       /* wins before its own vote is durable */
     MUTANT_ACK_WHILE_INSTALLING, /* answers for a snapshot that is not durable yet */
+    MUTANT_CHANGE_EARLY,    /* changes the group before an entry of its own term is committed */
+    MUTANT_TWO_CHANGES,     /* a change before the one before is committed */
+    MUTANT_LEARNER_COUNTED, /* a learner's disk counts for the commit index */
+    MUTANT_LEARNER_VOTES,   /* a learner's vote counts */
+    MUTANT_REMOVED_COUNTED, /* a leader that is a voter no more counts its own disk */
+    MUTANT_GROUP_KEPT,      /* a group that was cut off the log still counts */
+    MUTANT_GROUP_LATE,      /* a group counts from its commit on, not from its append */
+    MUTANT_SNAPSHOT_GROUP,  /* a snapshot carries the newest group, not the one of its index */
+    MUTANT_REMOVED_LEADS,   /* a leader that was removed stays */
+    MUTANT_DROPPED_IDLE,    /* who is dropped by an entry not yet committed does not campaign */
+    MUTANT_IDENTITY,        /* only the place counts: who lost its disk is who it was */
+    MUTANT_JUMP,            /* several members change in one step */
     MUTANTS_END,
 };
 

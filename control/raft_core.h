@@ -19,6 +19,7 @@ enum peer_mode {
 
 struct raft_peer {
     uint32_t id;
+    bool voter;
     bool granted; /* in this election */
     enum peer_mode mode;
     uint64_t match; /* durable there */
@@ -36,9 +37,10 @@ struct raft_peer {
 
 struct raft {
     uint32_t self;
-    uint32_t voters[CONTROL_VOTERS_MAX];
-    size_t voters_count;
-    struct raft_peer peers[CONTROL_VOTERS_MAX]; /* the other voters */
+    struct control_group group;                  /* the newest in the log */
+    uint64_t group_index;                        /* its entry; 0: `base` */
+    bool votes;                                  /* this node is one of its voters */
+    struct raft_peer peers[CONTROL_MEMBERS_MAX]; /* the other members */
     size_t peers_count;
     uint32_t election_ms_min;
     uint32_t election_ms_max;
@@ -56,6 +58,7 @@ struct raft {
     uint32_t vote;
     struct raft_log log;
     struct raft_snapshot snapshot;
+    struct control_group base; /* of the log's base */
 
     uint64_t write_next;
     uint64_t hard_write; /* the write that holds the present term and vote */
@@ -95,6 +98,21 @@ size_t raft_majority(const struct raft *raft);
 struct raft_peer *raft_peer_of(struct raft *raft, uint32_t id); /* NULL: no other voter */
 /* Writes a letter; fills from, to, term where term is 0. */
 void raft_send(struct raft *raft, uint32_t to, struct raft_message *message, uint64_t after);
+
+/* membership.c */
+/* `next` counts from now on; what is known of those who stay is kept. */
+void membership_set(struct raft *raft, const struct control_group *next, uint64_t index);
+/* The log was cut or begun anew: the newest group in it counts. */
+void membership_refresh(struct raft *raft);
+/* The group as of an entry that is not below the log's base. */
+void membership_at(const struct raft *raft, uint64_t index, struct control_group *ret_group);
+/* Before the entry at that index is dropped from the front of the log. */
+void membership_compact(struct raft *raft, uint64_t index);
+/* May this node stand for election: a voter, or one until an entry that is not yet committed. */
+bool membership_may_lead(const struct raft *raft);
+void membership_change(struct raft *raft, const struct control_group *next);
+/* The leader's own removal is committed: it is none any more. */
+void membership_check_removed(struct raft *raft);
 
 /* election.c */
 void election_tick(struct raft *raft);

@@ -21,11 +21,20 @@ void replication_lead(struct raft *raft)
 {
     for (size_t i = 0; i < raft->peers_count; i++) {
         struct raft_peer *peer = &raft->peers[i];
-        *peer = (struct raft_peer){
-            .id = peer->id, .next = raft_log_last(&raft->log) + 1, .heard_ms = raft->now_ms};
+        *peer = (struct raft_peer){.id = peer->id,
+                                   .voter = peer->voter,
+                                   .next = raft_log_last(&raft->log) + 1,
+                                   .heard_ms = raft->now_ms};
     }
     /* 6.4: entries of older terms commit with this one, never by themselves. */
-    if (!MUTANT(MUTANT_NO_NOOP)) {
+    if (raft_log_last(&raft->log) == 0) { /* The cluster's first entry: who it is. */
+        struct buf bytes = BUF_NONE;
+        group_put(&bytes, &raft->group);
+        struct message_entry first = {raft->term, ENTRY_GROUP, bytes.bytes, (uint32_t)bytes.size};
+        replication_append_own(raft, &first);
+        buf_done(&bytes);
+        raft->group_index = raft_log_last(&raft->log);
+    } else if (!MUTANT(MUTANT_NO_NOOP)) {
         struct message_entry noop = {raft->term, ENTRY_NOOP, NULL, 0};
         replication_append_own(raft, &noop);
     }
@@ -121,18 +130,27 @@ void replication_reconnected(struct raft *raft, uint32_t id)
     if (raft->role != RAFT_LEADER || peer == NULL) {
         return;
     }
-    *peer = (struct raft_peer){
-        .id = id, .next = raft_log_last(&raft->log) + 1, .heard_ms = peer->heard_ms};
+    *peer = (struct raft_peer){.id = id,
+                               .voter = peer->voter,
+                               .next = raft_log_last(&raft->log) + 1,
+                               .heard_ms = peer->heard_ms};
     replication_send(raft, peer, true);
 }
 
-/* The largest index that a majority has on disk; ours counts like any other: when it is there. */
+/* The largest index that a majority of the voters has on disk; ours counts like any other: when it
+ * is there, and while this node is a voter. */
 static uint64_t majority_index(const struct raft *raft)
 {
-    uint64_t have[CONTROL_VOTERS_MAX];
+    uint64_t have[CONTROL_MEMBERS_MAX + 1];
     size_t count = 0;
-    have[count++] = MUTANT(MUTANT_LEADER_COUNTS_EARLY) ? raft_log_last(&raft->log) : raft->stable;
+    if (raft->votes || MUTANT(MUTANT_REMOVED_COUNTED)) {
+        have[count++] =
+            MUTANT(MUTANT_LEADER_COUNTS_EARLY) ? raft_log_last(&raft->log) : raft->stable;
+    }
     for (size_t i = 0; i < raft->peers_count; i++) {
+        if (!raft->peers[i].voter && !MUTANT(MUTANT_LEARNER_COUNTED)) {
+            continue;
+        }
         uint64_t match = raft->peers[i].match;
         size_t at = count++;
         for (; at > 0 && have[at - 1] < match; at--) {
@@ -140,6 +158,7 @@ static uint64_t majority_index(const struct raft *raft)
         }
         have[at] = match;
     }
+    ASSERT(count >= raft_majority(raft));
     return have[raft_majority(raft) - 1]; /* descending */
 }
 
@@ -154,6 +173,7 @@ void replication_advance(struct raft *raft)
         raft->confirmed = index;
     }
     replication_send_all(raft);
+    membership_check_removed(raft);
 }
 
 /* The largest index up to `index` whose term is at most `term`; the base where there is none. */
@@ -296,9 +316,15 @@ static void take_entry(struct raft *raft, uint64_t index, const struct message_e
         }
         ASSERT(index > raft->commit);
         raft_log_truncate(log, index);
+        if (raft->group_index >= index && !MUTANT(MUTANT_GROUP_KEPT)) {
+            membership_refresh(raft);
+        }
         raft->stable = raft->stable < index ? raft->stable : index - 1;
     }
     raft_log_append(log, entry, raft_mark(raft));
+    if (entry->kind == ENTRY_GROUP) {
+        membership_refresh(raft);
+    }
     raft->output->append_first =
         raft->output->append_first == 0 ? index : raft->output->append_first;
     raft->output->append_last = index;

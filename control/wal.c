@@ -35,8 +35,8 @@ static int fail(struct wal *wal, int code)
 void wal_format_text(const struct wal *wal, struct buf *text)
 {
     buf_print(text, "coppelius-log %u node %u voters", WAL_FORMAT, wal->node);
-    for (size_t i = 0; i < wal->voters_count; i++) {
-        buf_print(text, " %u", wal->voters[i]);
+    for (uint32_t i = 0; i < wal->first.count; i++) {
+        buf_print(text, " %u", wal->first.items[i].id);
     }
     buf_print(text, "\n");
 }
@@ -159,25 +159,21 @@ int wal_write(struct wal *wal, const struct control_write *first, size_t count, 
 
 /* --- snapshots ------------------------------------------------------------------------------- */
 static const char snapshot_magic[8] = {'C', 'O', 'P', 'P', 'S', 'N', 'A', '\n'};
-#define SNAPSHOT_HEADER_SIZE 96U
+#define SNAPSHOT_HEADER_SIZE 48U /* then the group, XXH3 of all that, the state */
 
-static void put_snapshot(const struct wal *wal, uint64_t index, uint64_t term,
+static void put_snapshot(const struct buf *group, uint64_t index, uint64_t term,
                          const struct buf *bytes, struct buf *file)
 {
     buf_put(file, snapshot_magic, sizeof(snapshot_magic));
     buf_put_u32(file, WAL_FORMAT);
-    buf_put_u32(file, (uint32_t)wal->voters_count);
-    for (size_t i = 0; i < CONTROL_VOTERS_MAX; i++) {
-        buf_put_u32(file, i < wal->voters_count ? wal->voters[i] : 0);
-    }
-    buf_put_u32(file, 0);
+    buf_put_u32(file, (uint32_t)group->size);
     buf_put_u64(file, index);
     buf_put_u64(file, term);
     buf_put_u64(file, bytes->size);
     buf_put_u64(file, hash_xxh3(bytes->bytes, bytes->size));
-    buf_put_u64(file, 0);
-    buf_put_u64(file, hash_xxh3(file->bytes, file->size));
     ASSERT(file->size == SNAPSHOT_HEADER_SIZE);
+    buf_put(file, group->bytes, group->size);
+    buf_put_u64(file, hash_xxh3(file->bytes, file->size));
     buf_put(file, bytes->bytes, bytes->size);
 }
 
@@ -196,20 +192,22 @@ int wal_parse_snapshot(const uint8_t *file, size_t size, struct raft_snapshot *r
                        WAL_FORMAT);
     }
     struct raft_snapshot snapshot = {0};
-    snapshot.voters_count = read_u32(&reader);
-    for (size_t i = 0; i < CONTROL_VOTERS_MAX; i++) {
-        snapshot.voters[i] = read_u32(&reader);
-    }
-    (void)read_u32(&reader);
+    uint32_t group_size = read_u32(&reader);
     snapshot.index = read_u64(&reader);
     snapshot.term = read_u64(&reader);
     uint64_t bytes_size = read_u64(&reader);
     snapshot.hash = read_u64(&reader);
-    (void)read_u64(&reader);
+    const uint8_t *group = reader.bytes;
+    if (reader.failed || group_size > GROUP_SIZE_MAX || group_size > reader.size) {
+        return err_set(err, ERR_DAMAGED, "it is damaged");
+    }
+    reader.bytes += group_size;
+    reader.size -= group_size;
     uint64_t hash = read_u64(&reader);
-    if (reader.failed || hash != hash_xxh3(file, SNAPSHOT_HEADER_SIZE - 8) ||
-        snapshot.voters_count > CONTROL_VOTERS_MAX || snapshot.index == 0 || snapshot.term == 0 ||
-        bytes_size != reader.size || snapshot.hash != hash_xxh3(reader.bytes, reader.size)) {
+    if (reader.failed || hash != hash_xxh3(file, SNAPSHOT_HEADER_SIZE + group_size) ||
+        !group_parse(group, group_size, &snapshot.group) || snapshot.index == 0 ||
+        snapshot.term == 0 || bytes_size != reader.size ||
+        snapshot.hash != hash_xxh3(reader.bytes, reader.size)) {
         return err_set(err, ERR_DAMAGED, "it is damaged");
     }
     *ret_snapshot = snapshot;
@@ -218,15 +216,15 @@ int wal_parse_snapshot(const uint8_t *file, size_t size, struct raft_snapshot *r
     return 0;
 }
 
-int wal_snapshot(struct wal *wal, uint64_t index, uint64_t term, const struct buf *bytes,
-                 struct err *err)
+int wal_snapshot(struct wal *wal, uint64_t index, uint64_t term, const struct buf *group,
+                 const struct buf *bytes, struct err *err)
 {
     ASSERT(!wal->failed);
     ASSERT(index > wal->snapshot_index);
     char path[WAL_PATH_SIZE];
     wal_path(wal, "snapshot", index, path);
     buf_clear(&wal->scratch);
-    put_snapshot(wal, index, term, bytes, &wal->scratch);
+    put_snapshot(group, index, term, bytes, &wal->scratch);
     int code = 0;
     if (MUTANT(MUTANT_SNAPSHOT_NO_SYNC)) {
         struct fs_file *file = NULL;

@@ -1,8 +1,9 @@
 /* The write-ahead log and the snapshot files, over struct fs.
  *
- *   <folder>/format                     one line of text: format, node, voters
- *   <folder>/segment-<number>           entries and hard states (wal_record.h), appended only
- *   <folder>/snapshot-<index>           written whole, synced, renamed into place
+ *   <folder>/format                     one line of text: format, node, the first voters: those
+ * that the cluster began with, none where this node joined one <folder>/segment-<number> entries
+ * and hard states (wal_record.h), appended only <folder>/snapshot-<index>           written whole,
+ * synced, renamed into place
  *
  * An entry whose index is not behind the last one replaces that one and all after it: nothing is
  * ever cut while running. Every segment begins, atomically, with the hard state then, so old ones
@@ -10,7 +11,7 @@
  *
  * Recovery cuts an invalid tail only: of the last segment, when nothing valid of a later batch
  * follows. Other damage, a hole, a missing hard state or snapshot, a log that was removed, another
- * format, node or voters: refused with ERR_DAMAGED, never guessed at.
+ * format or node: refused with ERR_DAMAGED, never guessed at.
  *
  * After any error here THE PROCESS MUST END; the object then accepts no further call but
  * wal_close(). One thread at a time; blocks. */
@@ -24,7 +25,8 @@
 struct wal;
 
 /* Makes the folder where absent. *ret_recovered: the caller's, to be freed or given to raft_new().
- * settings: self, voters, segment_size, folder. */
+ * settings: self, voters (only where the folder is
+ * fresh), segment_size, folder. */
 int wal_open(struct fs *fs, const struct control_settings *settings, struct wal **ret_wal,
              struct raft_recovered *ret_recovered, bool *ret_fresh, struct err *err);
 void wal_close(struct wal *wal); /* NULL is fine; writes nothing */
@@ -34,8 +36,8 @@ void raft_recovered_done(struct raft_recovered *recovered);
  * snapshots are not looked at. */
 int wal_write(struct wal *wal, const struct control_write *first, size_t count, struct err *err);
 /* Durable when it returns; the older snapshot file is deleted. */
-int wal_snapshot(struct wal *wal, uint64_t index, uint64_t term, const struct buf *bytes,
-                 struct err *err);
+int wal_snapshot(struct wal *wal, uint64_t index, uint64_t term, const struct buf *group,
+                 const struct buf *bytes, struct err *err);
 /* The log begins anew behind a snapshot that is durable. */
 int wal_restart(struct wal *wal, uint64_t index, uint64_t term, struct err *err);
 /* Deletes segments that hold only entries below `before`. */

@@ -16,8 +16,7 @@ struct wal {
     struct fs *fs;
     char folder[128];
     uint32_t node;
-    uint32_t voters[CONTROL_VOTERS_MAX];
-    size_t voters_count;
+    struct control_group first; /* voters that the cluster began with; none: it joined one */
     uint64_t segment_size;
     bool failed;
 

@@ -82,7 +82,8 @@ static bool kind_is_known(const struct wal_record *record, uint16_t kind, uint16
     }
     return (entry_kind == ENTRY_NOOP && record->size == 0) ||
            (entry_kind == ENTRY_COMMAND && record->size > 0 &&
-            record->size <= CONTROL_COMMAND_SIZE);
+            record->size <= CONTROL_COMMAND_SIZE) ||
+           (entry_kind == ENTRY_GROUP && record->size > 0 && record->size <= GROUP_SIZE_MAX);
 }
 
 int wal_parse_record(const uint8_t *bytes, size_t size, uint64_t segment, uint64_t position,
@@ -122,6 +123,10 @@ int wal_parse_record(const uint8_t *bytes, size_t size, uint64_t segment, uint64
     }
     if (payload_hash != hash_xxh3(reader.bytes, record.size)) {
         return err_set(err, ERR_DAMAGED, "a record's bytes are damaged");
+    }
+    if (kind == WAL_ENTRY &&
+        !message_entry_is_well_formed(record.term, entry_kind, reader.bytes, record.size)) {
+        return err_set(err, ERR_DAMAGED, "a record's entry is none");
     }
     for (size_t i = 0; i < padding; i++) {
         if (reader.bytes[record.size + i] != 0) {

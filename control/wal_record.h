@@ -16,9 +16,10 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "control/group.h"
 #include "control/message.h"
 
-#define WAL_FORMAT        1U
+#define WAL_FORMAT        2U
 #define WAL_SEGMENT_SIZE  48U /* of the header */
 #define WAL_RECORD_SIZE   72U /* of a record's header */
 #define WAL_FILE_SIZE_MAX 268435456U

@@ -86,29 +86,47 @@ static int compare_numbers(const void *left, const void *right)
     return a < b ? -1 : a > b ? 1 : 0;
 }
 
+/* "coppelius-log 2 node 3 voters 1 2 3": the voters count, whatever the configuration says now. */
+static bool parse_format(struct wal *wal, const char *text)
+{
+    unsigned format = 0;
+    unsigned node = 0;
+    int used = 0;
+    if (sscanf(text, "coppelius-log %u node %u voters%n", &format, &node, &used) != 2 ||
+        used == 0 || format != WAL_FORMAT || node != wal->node) {
+        return false;
+    }
+    wal->first.count = 0;
+    for (const char *at = text + used; *at != '\0';) {
+        char *end = NULL;
+        unsigned long id = strtoul(at, &end, 10);
+        if (*at != ' ' || end == at || id == 0 || id > UINT32_MAX ||
+            wal->first.count == CONTROL_VOTERS_MAX) {
+            return false;
+        }
+        group_set(&wal->first, (uint32_t)id, true);
+        at = end;
+    }
+    return true;
+}
+
 static int check_format(struct wal *wal, struct err *err)
 {
     char path[WAL_PATH_SIZE];
     struct buf have = BUF_NONE;
-    struct buf want = BUF_NONE;
     (void)snprintf(path, sizeof(path), "%s/format", wal->folder);
     int code = fs_read_all(wal->fs, path, 512, &have, err);
     if (code == 0) {
-        wal_format_text(wal, &want);
         buf_put_u8(&have, 0);
-        buf_put_u8(&want, 0);
         have.bytes[strcspn((char *)have.bytes, "\n")] = '\0';
-        want.bytes[strcspn((char *)want.bytes, "\n")] = '\0';
-        if (strcmp((char *)have.bytes, (char *)want.bytes) != 0) {
+        if (!parse_format(wal, (const char *)have.bytes)) {
             code = err_set(err, ERR_DAMAGED,
-                           "the log in '%s' is '%s', but this program, node and configuration are "
-                           "'%s'; give this node its own state folder and the peers that the log "
-                           "was made with",
-                           wal->folder, (char *)have.bytes, (char *)want.bytes);
+                           "the log in '%s' is '%.200s', but this program and node are "
+                           "'coppelius-log %u node %u'; give this node its own state folder",
+                           wal->folder, (char *)have.bytes, WAL_FORMAT, wal->node);
         }
     }
     buf_done(&have);
-    buf_done(&want);
     return code;
 }
 
@@ -138,11 +156,6 @@ static int read_snapshot(struct wal *wal, const struct found *found, struct raft
         code = wal_parse_snapshot(file.bytes, file.size, made, &bytes, &size, err);
         if (code == 0 && made->index != found->snapshot) {
             code = err_set(err, ERR_DAMAGED, "it is the one of index %" PRIu64, made->index);
-        }
-        if (code == 0 &&
-            (made->voters_count != wal->voters_count ||
-             memcmp(made->voters, wal->voters, wal->voters_count * sizeof(wal->voters[0])) != 0)) {
-            code = err_set(err, ERR_DAMAGED, "it is of other voters than the configuration's");
         }
         if (code == 0) {
             buf_put(&made->bytes, bytes, size);
@@ -415,8 +428,9 @@ int wal_open(struct fs *fs, const struct control_settings *settings, struct wal 
     memcpy(wal->folder, settings->folder, strlen(settings->folder) + 1);
     wal->fs = fs;
     wal->node = settings->self;
-    wal->voters_count = settings->voters_count;
-    memcpy(wal->voters, settings->voters, sizeof(wal->voters));
+    for (size_t i = 0; i < settings->voters_count; i++) {
+        group_set(&wal->first, settings->voters[i], true);
+    }
     wal->segment_size = settings->segment_size;
     struct raft_recovered made = {0};
     struct found found = {.wal = wal};
@@ -444,6 +458,7 @@ int wal_open(struct fs *fs, const struct control_settings *settings, struct wal 
     }
     made.term = wal->term;
     made.vote = wal->vote;
+    made.first = wal->first;
     *ret_fresh = found.segments_count == 0;
     *ret_wal = wal;
     *ret_recovered = made;

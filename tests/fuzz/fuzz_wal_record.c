@@ -39,7 +39,7 @@ static void start_on(const struct buf *file)
     struct sim_disk *disk = sim_disk_new(1);
     struct fs *fs = sim_disk_fs(disk);
     struct err err = {0};
-    static const char format[] = "coppelius-log 1 node 1 voters 1 2 3\n";
+    static const char format[] = "coppelius-log 2 node 1 voters 1 2 3\n";
     ASSERT(fs_mkdir_all(fs, "log", &err) == 0);
     ASSERT(fs_create(fs, "log/format", format, sizeof(format) - 1, &err) == 0);
     ASSERT(fs_create(fs, "log/segment-00000000000000000001", file->bytes, file->size, &err) == 0);

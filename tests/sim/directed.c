@@ -20,11 +20,10 @@ static void scene_begin(struct scene *scene, uint32_t self, uint32_t nodes, uint
     settings.self = self;
     settings.chunk_size = 4;
     settings.trailing_entries = 0;
-    settings.voters_count = nodes;
-    for (uint32_t i = 0; i < nodes; i++) {
-        settings.voters[i] = i + 1;
-    }
     struct raft_recovered recovered = {.term = term};
+    for (uint32_t i = 0; i < nodes; i++) {
+        group_set(&recovered.first, i + 1, true);
+    }
     for (size_t i = 0; i < entries_count; i++) {
         struct message_entry entry = {entry_terms[i], ENTRY_COMMAND, (const uint8_t *)"x", 1};
         raft_log_append(&recovered.log, &entry, 0);
@@ -252,13 +251,14 @@ bool directed_a_snapshot_counts_when_it_is_durable(void)
     struct scene scene;
     scene_begin(&scene, 2, 3, 1, NULL, 0);
     const uint8_t bytes[] = "state";
+    const uint8_t group[] = {3, 1, 0, 0, 0, 1, 2, 0, 0, 0, 1, 3, 0, 0, 0, 1};
     struct raft_message chunk = {.kind = MESSAGE_SNAPSHOT,
                                  .to = 2,
                                  .term = 2,
                                  .index = 9,
                                  .log_term = 2,
-                                 .voters = {1, 2, 3},
-                                 .voters_count = 3,
+                                 .group = group,
+                                 .group_size = sizeof(group),
                                  .total = sizeof(bytes),
                                  .hash = hash_xxh3(bytes, sizeof(bytes)),
                                  .bytes = bytes,

@@ -13,4 +13,14 @@ bool directed_a_leader_that_hears_nobody_steps_down(void);
 bool directed_a_candidate_waits_for_its_own_vote(void);
 bool directed_a_snapshot_counts_when_it_is_durable(void);
 
+/* Ongaro's three scenes of 2015 (directed_members.c): two leaders, each with its own change of the
+ * same group; no entry is ever committed twice. */
+bool directed_changes_wait_for_an_entry_of_the_own_term(void);
+bool directed_two_adds(void);
+bool directed_an_add_and_a_remove(void);
+bool directed_two_removes(void);
+bool directed_a_removed_leader_goes(void);
+bool directed_a_snapshot_has_the_group_of_its_entry(void);
+bool directed_one_change_at_a_time(void);
+
 #endif

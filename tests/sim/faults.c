@@ -24,6 +24,7 @@ void world_options_calm(uint32_t nodes, struct world_options *options)
     *options = (struct world_options){
         .seed = 1,
         .nodes = nodes,
+        .voters = nodes,
         .fault_ms = 5000,
         .heal_ms = 30000,
         .delay_us_max = 2000,
@@ -85,6 +86,11 @@ void world_options_of_seed(uint64_t seed, struct world_options *options)
     options->propose_ms = ONE_OF(rand, 20, 60, 200);
     options->command_size_max = ONE_OF(rand, 30, 100, 2000);
     choose_settings(rand, options);
+    if (rand_below(rand, 5) < 2) { /* who is a member changes */
+        options->nodes += between(rand, 0, 3);
+        options->member_ms = ONE_OF(rand, 0, 300, 1000, 3000);
+        options->wipe_ms = ONE_OF(rand, 0, 0, 1000, 3000);
+    }
 }
 
 void world_options_print(const struct world_options *options)
@@ -115,6 +121,8 @@ void faults_plan(struct world *world)
     plan_next(world, EVENT_PAUSE, world->options.pause_ms);
     plan_next(world, EVENT_SYNC_FAIL, world->options.sync_fail_ms);
     plan_next(world, EVENT_FULL, world->options.full_ms);
+    plan_next(world, EVENT_MEMBER, world->options.member_ms);
+    plan_next(world, EVENT_WIPE, world->options.wipe_ms);
 }
 
 static void crash_somebody(struct world *world, struct node *node)
@@ -130,16 +138,21 @@ static void crash_somebody(struct world *world, struct node *node)
     }
 }
 
+static bool side_of(const uint64_t sides[2], unsigned node)
+{
+    return ((sides[node / 64] >> (node % 64)) & 1U) != 0;
+}
+
 static void cut_somebody(struct world *world)
 {
     unsigned nodes = world->options.nodes;
-    uint64_t side = rand_below(&world->rand, 1U << nodes);
+    uint64_t sides[2] = {rand_next(&world->rand), rand_next(&world->rand)};
     uint64_t kind = rand_below(&world->rand, 4);
     unsigned alone = (unsigned)rand_below(&world->rand, nodes);
     for (unsigned from = 0; from < nodes; from++) {
         for (unsigned to = 0; to < nodes; to++) {
-            bool apart = ((side >> from) & 1U) != ((side >> to) & 1U);
-            bool one_way = ((side >> from) & 1U) != 0 && ((side >> to) & 1U) == 0;
+            bool apart = side_of(sides, from) != side_of(sides, to);
+            bool one_way = side_of(sides, from) && !side_of(sides, to);
             bool cut = kind == 0   ? apart
                        : kind == 1 ? one_way
                        : kind == 2 ? from == alone
@@ -189,6 +202,12 @@ void faults_event(struct world *world, const struct event *event)
     } else if (event->kind == EVENT_FULL) {
         fill_disk(world, node);
         plan_next(world, EVENT_FULL, options->full_ms);
+    } else if (event->kind == EVENT_MEMBER) {
+        members_event(world, event);
+        plan_next(world, EVENT_MEMBER, options->member_ms);
+    } else if (event->kind == EVENT_WIPE) {
+        members_event(world, event);
+        plan_next(world, EVENT_WIPE, options->wipe_ms);
     }
 }
 
@@ -206,6 +225,7 @@ void faults_heal(struct world *world)
             node_start(node); /* Its planned restart finds it up. */
         }
     }
+    members_heal(world);
     if (world->extension->on_heal != NULL) {
         world->extension->on_heal(world);
     }

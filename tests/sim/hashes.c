@@ -155,7 +155,8 @@ static void on_tick(void *context)
         open++;
         uint64_t waited_us = world_now_us(world) - all->ids[id].tried_us;
         if (waited_us > 1000U * RETRY_MS * (1U + all->ids[id].tries)) {
-            try_id(self, id, (unsigned)rand_below(rand, world_options(world)->nodes));
+            unsigned node = (unsigned)rand_below(rand, world_options(world)->nodes);
+            try_id(self, id, world_is_wanted(world, node) ? node : self->node);
         }
     }
     if (!all->ended && all->made < IDS_MAX && open < OPEN_MAX &&
@@ -171,18 +172,22 @@ static void on_heal(struct world *world)
     struct hashes *all = world_context(world);
     all->ended = true;
     if (all->made < IDS_MAX) { /* One more, that a stalled log would never apply. */
-        all->ids[all->made].node = 0;
+        unsigned node = 0;
+        while (node + 1 < world_options(world)->nodes && !world_is_wanted(world, node)) {
+            node++;
+        }
+        all->ids[all->made].node = node;
         all->made++;
     }
 }
 
 static bool settled(struct world *world, void *const *selves, unsigned nodes)
 {
-    (void)selves;
     (void)nodes;
     const struct hashes *all = world_context(world);
     for (uint64_t id = all->first_open; id < all->made; id++) {
-        if (!all->ids[id].acknowledged) {
+        /* Who is no member asks in vain. */
+        if (!all->ids[id].acknowledged && selves[all->ids[id].node] != NULL) {
             return false;
         }
     }

@@ -55,6 +55,21 @@ static const struct {
      directed_a_candidate_waits_for_its_own_vote},
     {MUTANT_ACK_WHILE_INSTALLING, "answers for a snapshot that is not durable yet",
      directed_a_snapshot_counts_when_it_is_durable},
+    {MUTANT_CHANGE_EARLY, "changes the group before an entry of its own term is committed",
+     directed_changes_wait_for_an_entry_of_the_own_term},
+    {MUTANT_TWO_CHANGES, "changes the group before the change before is committed",
+     directed_one_change_at_a_time},
+    {MUTANT_LEARNER_COUNTED, "a learner's disk counts", NULL},
+    {MUTANT_LEARNER_VOTES, "a learner's vote counts", NULL},
+    {MUTANT_REMOVED_COUNTED, "a leader that was dropped counts its own disk", NULL},
+    {MUTANT_GROUP_KEPT, "a group that was cut off the log still counts", NULL},
+    {MUTANT_GROUP_LATE, "a group counts from its commit on only", NULL},
+    {MUTANT_SNAPSHOT_GROUP, "a snapshot carries a group that is newer than its entry",
+     directed_a_snapshot_has_the_group_of_its_entry},
+    {MUTANT_REMOVED_LEADS, "a leader that was removed stays", directed_a_removed_leader_goes},
+    {MUTANT_DROPPED_IDLE, "who is dropped does not lead while that is not committed", NULL},
+    {MUTANT_IDENTITY, "who lost its disk is taken for who it was", NULL},
+    {MUTANT_JUMP, "several members change in one step", NULL},
 };
 #define MUTANTS_COUNT (sizeof(mutants) / sizeof(mutants[0]))
 

@@ -48,7 +48,8 @@ static void put_on_wire(struct node *node, unsigned to, enum event_kind kind, co
         struct event event = {.time_us = world->now_us + message_delay_us(world),
                               .kind = kind,
                               .node = to,
-                              .from = node->number};
+                              .from = node->number,
+                              .from_id = world_id(world, node->number)};
         buf_put(&event.bytes, bytes, size);
         world_plan(world, &event);
     }
@@ -59,15 +60,18 @@ static void env_send(void *context, uint32_t to, const uint8_t *bytes, size_t si
     struct node *node = context;
     struct raft_message message;
     struct err err = {0};
-    ASSERT(to >= 1);
-    ASSERT(to <= node->world->options.nodes);
+    unsigned place = member_place(to);
+    ASSERT(place >= 1);
+    ASSERT(place <= node->world->options.nodes);
     if (message_decode(bytes, size, &message, &err) != 0) {
         world_violation(node->world, "node %u sends what nobody can read: %s", node->number,
                         err.text);
         return;
     }
     oracle_on_send(node, to, &message);
-    put_on_wire(node, to - 1, EVENT_DELIVER, bytes, size);
+    if (place - 1 != node->number) { /* Else to the identity that it had before. */
+        put_on_wire(node, place - 1, EVENT_DELIVER, bytes, size);
+    }
 }
 
 void world_send(struct world *world, unsigned from, unsigned to, const void *bytes, size_t size)
@@ -203,9 +207,10 @@ void node_settings(const struct node *node, struct control_settings *settings)
 {
     const struct world_options *options = &node->world->options;
     control_settings_default(settings);
-    settings->self = node->number + 1;
-    settings->voters_count = options->nodes;
-    for (uint32_t i = 0; i < options->nodes; i++) {
+    settings->self = world_id(node->world, node->number);
+    bool first = node->life == 0 && node->number < options->voters;
+    settings->voters_count = first ? options->voters : 0;
+    for (uint32_t i = 0; i < settings->voters_count; i++) {
         settings->voters[i] = i + 1;
     }
     settings->election_ms_min = options->election_ms_min;
@@ -228,6 +233,21 @@ static void plan_restart(struct node *node)
                           .node = node->number,
                           .incarnation = node->incarnation};
     world_plan(world, &event);
+}
+
+/* Others notice the new process, and it them. */
+static void plan_connections(struct node *node)
+{
+    struct world *world = node->world;
+    for (unsigned other = 0; other < world->options.nodes; other++) {
+        for (unsigned way = 0; other != node->number && way < 2; way++) {
+            struct event event = {.time_us = world->now_us + message_delay_us(world),
+                                  .kind = EVENT_CONNECT,
+                                  .node = way == 0 ? other : node->number,
+                                  .from = way == 0 ? node->number : other};
+            world_plan(world, &event);
+        }
+    }
 }
 
 static bool open_control(struct node *node)
@@ -284,6 +304,7 @@ void node_start(struct node *node)
         return;
     }
     oracle_on_recovered(node);
+    plan_connections(node);
     struct event event = {.time_us = world->now_us + rand_below(&world->rand, TICK_US),
                           .kind = EVENT_TICK,
                           .node = node->number,

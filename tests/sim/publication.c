@@ -50,6 +50,9 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->disturb_ms = PICK(rand, 0, 0, 2000, 4000);
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
+    world->nodes = world->voters;
+    world->member_ms = 0;
+    world->wipe_ms = 0;
     world->propose_ms = 1000000; /* The core's own clients are not here. */
     /* Nodes that die again and again never train: half of the seeds leave them time. */
     if (world->crash_ms != 0 && rand_below(rand, 2) == 0) {

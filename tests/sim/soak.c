@@ -1,4 +1,4 @@
-/* soak --seeds A..B [--extension NAME] [--verbose]: runs schedules of the simulated world and says
+/* soak --seeds A..B: runs schedules of the simulated world and says
  * how many there were. A failing seed is printed with every option that it was derived to; `soak
  * --seeds N..N` replays it. */
 #include <stdio.h>
@@ -24,6 +24,8 @@ static bool run_seed(uint64_t seed, struct world_stats *total, uint64_t *acknowl
     total->snapshots_installed += stats.snapshots_installed;
     total->messages += stats.messages;
     total->disk_ops += stats.disk_ops;
+    total->group_changes += stats.group_changes;
+    total->wipes += stats.wipes;
     *acknowledged += hashes_acknowledged(all);
     world_free(world);
     hashes_free(all);
@@ -57,11 +59,12 @@ int main(int argc, char **argv)
     unsigned long long count = last - first + 1;
     printf("%llu schedules (seeds %llu..%llu) in %.1f s, %.0f/s: %llu events, %llu crashes, "
            "%llu elections, %llu entries committed, %llu commands acknowledged, %llu messages, "
-           "%llu disk operations; %llu failed\n",
+           "%llu disk operations, %llu changes of the group, %llu lost disks; %llu failed\n",
            count, first, last, seconds, (double)count / seconds, (unsigned long long)total.events,
            (unsigned long long)total.crashes, (unsigned long long)total.elections,
            (unsigned long long)total.entries_committed, (unsigned long long)acknowledged,
            (unsigned long long)total.messages, (unsigned long long)total.disk_ops,
+           (unsigned long long)total.group_changes, (unsigned long long)total.wipes,
            (unsigned long long)failed);
     return failed == 0 ? 0 : 1;
 }

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "tests/sim/world_core.h"
 
-#define EVENTS_MAX 1000000U /* of a schedule; thousands are usual */
+#define EVENTS_MAX 1000000U /* of a schedule of up to ten machines; thousands are usual */
 
 /* --- the heap of events ------------------------------------------------------------------------
  */
@@ -80,8 +80,19 @@ static void on_tick(struct node *node)
                           .incarnation = node->incarnation};
     world_plan(world, &event);
     control_tick(node->control);
+    members_tick(node);
     if (world->extension->on_tick != NULL && !node->dying) {
         world->extension->on_tick(node->self);
+    }
+}
+
+static void on_deliver(struct node *node, const struct event *event)
+{
+    int code =
+        control_receive(node->control, event->from_id, event->bytes.bytes, event->bytes.size, NULL);
+    if (code != 0 && code != ERR_PEER) { /* ERR_PEER: it was for the identity before. */
+        world_violation(node->world, "node %u refuses a message of node %u", node->number,
+                        event->from);
     }
 }
 
@@ -93,11 +104,10 @@ static void on_node_event(struct node *node, struct event *event)
         on_tick(node);
         break;
     case EVENT_DELIVER:
-        if (control_receive(node->control, event->from + 1, event->bytes.bytes, event->bytes.size,
-                            NULL) != 0) {
-            world_violation(world, "node %u refuses a message of node %u", node->number,
-                            event->from);
-        }
+        on_deliver(node, event);
+        break;
+    case EVENT_CONNECT:
+        control_reconnected(node->control, world_id(world, event->from));
         break;
     case EVENT_MAIL:
         if (world->extension->on_message != NULL) {
@@ -117,6 +127,8 @@ static void on_node_event(struct node *node, struct event *event)
     case EVENT_CUT_END:
     case EVENT_PAUSE:
     case EVENT_SYNC_FAIL:
+    case EVENT_MEMBER:
+    case EVENT_WIPE:
     case EVENT_FULL:
     case EVENT_FULL_END:
         ASSERT(event->kind == EVENT_TICK); /* these are of no node */
@@ -147,7 +159,8 @@ static void on_event(struct world *world, struct event *event)
         faults_event(world, event);
         return;
     }
-    bool of_a_life = event->kind != EVENT_DELIVER && event->kind != EVENT_MAIL;
+    bool of_a_life =
+        event->kind != EVENT_DELIVER && event->kind != EVENT_MAIL && event->kind != EVENT_CONNECT;
     if (!node->up || (of_a_life && event->incarnation != node->incarnation)) {
         return;
     }
@@ -161,6 +174,7 @@ static void on_event(struct world *world, struct event *event)
     on_node_event(node, event);
     if (node->up && !node->dying && !sim_disk_dead(node->disk)) {
         oracle_look(node);
+        members_look(node);
     }
 }
 
@@ -178,8 +192,8 @@ static void one_event(struct world *world)
     ASSERT(event.time_us >= world->now_us);
     world->now_us = event.time_us;
     world->stats.events++;
-    if (world->stats.events > EVENTS_MAX) {
-        world_violation(world, "a storm: %u events", EVENTS_MAX);
+    if (world->stats.events > EVENTS_MAX * (1 + (uint64_t)world->options.nodes / 10)) {
+        world_violation(world, "a storm: %llu events", (unsigned long long)world->stats.events);
     }
     on_event(world, &event);
     buf_done(&event.bytes);
@@ -215,18 +229,30 @@ bool world_run_until(struct world *world, uint64_t ms, bool (*done)(struct world
     return false;
 }
 
+/* Those who are members, for an extension's last looks. */
+static void members_of(const struct world *world, void *selves[WORLD_NODES_MAX])
+{
+    selves_of(world, selves);
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
+        selves[i] = i < world->options.nodes && world_is_wanted(world, i) ? selves[i] : NULL;
+    }
+}
+
 static bool is_at_rest(struct world *world)
 {
     int leader = world_leader(world);
-    if (leader < 0) {
+    bool settled = false;
+    if (leader < 0 ||
+        !group_equal(control_group(world->nodes[leader].control, &settled), &world->wanted) ||
+        !settled) {
         return false;
     }
     struct control_stats lead;
     control_stats(world->nodes[leader].control, &lead);
     for (unsigned i = 0; i < world->options.nodes; i++) {
         const struct node *node = &world->nodes[i];
-        if (!node->up && node->refusal[0] != '\0') {
-            continue; /* stays down, as expected */
+        if ((!node->up && node->refusal[0] != '\0') || !world_is_wanted(world, i)) {
+            continue; /* stays down, as expected; or is no member */
         }
         if (!node->up || node->writes != NULL) {
             return false;
@@ -235,7 +261,7 @@ static bool is_at_rest(struct world *world)
         control_stats(node->control, &stats);
         if (stats.term != lead.term || stats.applied_index != lead.last_index ||
             stats.last_index != lead.last_index || !control_caught_up(node->control) ||
-            control_leader(node->control) != (uint32_t)leader + 1) {
+            control_leader(node->control) != world_id(world, (unsigned)leader)) {
             return false;
         }
     }
@@ -248,7 +274,7 @@ static bool settle(struct world *world, uint64_t ms)
     while (!world->violated && world->now_us < end_us) {
         world_run_for(world, 50);
         void *selves[WORLD_NODES_MAX];
-        selves_of(world, selves);
+        members_of(world, selves);
         if (is_at_rest(world) && (world->extension->settled == NULL ||
                                   world->extension->settled(world, selves, world->options.nodes))) {
             return true;
@@ -288,7 +314,7 @@ bool world_run(struct world *world)
     }
     if (!world->violated && world->extension->finish != NULL) {
         void *selves[WORLD_NODES_MAX];
-        selves_of(world, selves);
+        members_of(world, selves);
         world->extension->finish(world, selves, world->options.nodes);
     }
     return !world->violated;
@@ -301,11 +327,14 @@ struct world *world_new(const struct world_options *options,
     ASSERT(world != NULL);
     ASSERT(options->nodes >= 1);
     ASSERT(options->nodes <= WORLD_NODES_MAX);
+    ASSERT(options->voters >= 1);
+    ASSERT(options->voters <= options->nodes);
     world->options = *options;
     world->extension = extension;
     world->context = context;
     world->rand.state = options->seed;
     world->now_us = 1;
+    members_init(world);
     for (unsigned i = 0; i < options->nodes; i++) {
         node_init(world, i);
     }
@@ -346,6 +375,7 @@ void world_violation(struct world *world, const char *format, ...)
                (unsigned long long)world->options.seed, (double)world->now_us / 1e6,
                (unsigned long long)world->stats.events, world->violation);
         world_options_print(&world->options);
+        members_print(world);
         (void)fflush(stdout);
     }
 }

@@ -6,6 +6,10 @@
  * world_run() is first a faulty phase, then a healed one in which everything must come to rest
  * equal. The same options give the same run, to the last event.
  *
+ * Who is a member may change (members.c): machines join and leave, disks are lost and come back
+ * empty under another identity; each leader moves the group towards what the operator wants, as far
+ * as it has heard of that; in the end who is wanted must be who is.
+ *
  * What runs on top (the state machine, the coordinator, the checkpoint agent) is an extension: a
  * table of functions, one object for each node and incarnation. Everything an extension does must
  * come from the world: time, randomness, files, messages. Not threaded. */
@@ -19,13 +23,16 @@
 #include "control/control.h"
 #include "tests/sim/fs_sim.h"
 
-#define WORLD_NODES_MAX 7
+#define WORLD_NODES_MAX 104
 
 struct world;
 
 /* A seed's swarm: all of it is printed when the seed fails. */
 #define WORLD_OPTIONS(X)                                                    \
-    X(nodes, "voters")                                                      \
+    X(nodes, "machines")                                                    \
+    X(voters, "of them the cluster begins with; the others may join")       \
+    X(member_ms, "mean time between changes of who is wanted, 0: none")     \
+    X(wipe_ms, "mean time between lost disks, 0: none")                     \
     X(fault_ms, "length of the faulty phase")                               \
     X(heal_ms, "the most that the healed phase may take")                   \
     X(delay_us_max, "a message's delay, usually")                           \
@@ -93,7 +100,7 @@ struct world_extension {
     /* The healed phase: is everything at rest as it should be? Asked from time to time; when the
      * phase ends with false the seed is a stall. */
     bool (*settled)(struct world *world, void *const *selves, unsigned nodes);
-    /* After the healed phase, all nodes up: last oracles. */
+    /* After the healed phase, all nodes up (those that are no members: NULL): last oracles. */
     void (*finish)(struct world *world, void *const *selves, unsigned nodes);
     /* The faulty phase has ended; stop making new work. */
     void (*on_heal)(struct world *world);
@@ -129,6 +136,13 @@ struct control *world_control(const struct world *world, unsigned node);
 void *world_self(const struct world *world, unsigned node);
 struct sim_disk *world_disk(const struct world *world, unsigned node);
 uint64_t world_incarnation(const struct world *world, unsigned node);
+uint32_t world_id(const struct world *world, unsigned node); /* its identity now */
+bool world_is_wanted(const struct world *world, unsigned node);
+/* What the operator wants from now on. A machine that was a member once gets an empty disk and a
+ * new identity before it is one again. */
+void world_want(struct world *world, unsigned node, bool member, bool voter);
+/* Its disk is lost: it comes back with a new identity, and is wanted as what it was. */
+void world_wipe(struct world *world, unsigned node);
 /* The node that leads (highest term among those who think so), or -1. */
 int world_leader(const struct world *world);
 
@@ -174,6 +188,8 @@ struct world_stats {
     uint64_t snapshots_installed;
     uint64_t messages;
     uint64_t disk_ops;
+    uint64_t group_changes; /* committed */
+    uint64_t wipes;
 };
 void world_stats(const struct world *world, struct world_stats *ret_stats);
 

@@ -14,6 +14,7 @@ enum event_kind {
     EVENT_DELIVER, /* bytes to control */
     EVENT_MAIL,    /* bytes to the extension */
     EVENT_WRITE,   /* the node's oldest write is done now */
+    EVENT_CONNECT, /* a new connection with a process that has started */
     EVENT_AFTER,   /* a function of the extension */
     EVENT_RESTART,
     EVENT_CRASH, /* the generators of faults; each plans its next */
@@ -21,6 +22,8 @@ enum event_kind {
     EVENT_CUT_END,
     EVENT_PAUSE,
     EVENT_SYNC_FAIL,
+    EVENT_MEMBER,
+    EVENT_WIPE,
     EVENT_FULL,
     EVENT_FULL_END,
 };
@@ -31,6 +34,7 @@ struct event {
     enum event_kind kind;
     unsigned node;
     unsigned from;
+    uint32_t from_id;
     uint64_t incarnation; /* of the node, for events that die with it */
     struct buf bytes;
     void (*function)(void *self, void *argument);
@@ -54,6 +58,9 @@ struct node {
     struct world *world;
     unsigned number;
     uint64_t incarnation;
+    uint32_t life;               /* of its identity: how often its disk was lost */
+    bool removed;                /* this identity was wanted, and is no more */
+    struct control_group wanted; /* as far as it has heard */
     bool up;
     bool dying;
     bool expect_refusal;
@@ -100,7 +107,10 @@ struct oracle {
     size_t knowns_capacity;
     uint32_t *leaders; /* [term] */
     size_t leaders_capacity;
-    uint32_t *votes; /* [term * WORLD_NODES_MAX + node] */
+    struct vote {
+        uint32_t voter;
+        uint32_t candidate;
+    } * votes; /* [term * nodes + node] */
     size_t votes_capacity;
 };
 
@@ -120,6 +130,9 @@ struct world {
     bool violated;
     bool quiet; /* a mutant's run: say nothing */
     char violation[1024];
+    struct control_group wanted;
+    struct control_group agreed; /* the newest that any node knew as committed */
+    uint64_t agreed_index;
     struct oracle oracle;
     struct world_stats stats;
 };
@@ -140,6 +153,14 @@ void node_settings(const struct node *node, struct control_settings *settings);
 void faults_plan(struct world *world);
 void faults_event(struct world *world, const struct event *event);
 void faults_heal(struct world *world);
+
+/* members.c */
+void members_init(struct world *world);
+void members_event(struct world *world, const struct event *event);
+void members_tick(struct node *node);
+void members_heal(struct world *world);
+void members_look(struct node *node);
+void members_print(const struct world *world); /* for a person who looks at a failed seed */
 
 /* oracle.c */
 void oracle_done(struct oracle *oracle);
