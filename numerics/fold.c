@@ -101,12 +101,69 @@ void fold_plan_done(struct fold_plan *plan)
     *plan = (struct fold_plan)FOLD_PLAN_NONE;
 }
 
+/* Sums in place are usual: a slot is its left child's. */
+#ifdef __clang__
+#define EACH_ON_ITS_OWN _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define EACH_ON_ITS_OWN _Pragma("GCC ivdep")
+#endif
+
 /* Where the values of elements at .. of a source are. */
-static const double *source_of(const struct fold_plan *plan, const double *const inputs[],
-                               double (*slots)[FOLD_BLOCK], uint32_t source, size_t at)
+static inline const double *source_of(const struct fold_plan *plan, const double *const inputs[],
+                                      double (*slots)[FOLD_BLOCK], uint32_t source, size_t at)
 {
     return source < plan->inputs_count ? inputs[source] + at : slots[source - plan->inputs_count];
 }
+
+/* The body of each variant below: the same additions, whatever the registers' width. */
+static inline __attribute__((always_inline)) void
+run(const struct fold_plan *plan, const double *const inputs[], double *out, size_t count)
+{
+    double slots[DYADIC_LEVELS_MAX][FOLD_BLOCK];
+    for (size_t at = 0; at < count; at += FOLD_BLOCK) {
+        size_t size = count - at < FOLD_BLOCK ? count - at : FOLD_BLOCK;
+        double *root = out + at;
+        for (size_t s = 0; s + 1 < plan->steps_count; s++) {
+            const struct fold_step *step = &plan->steps[s];
+            const double *left = source_of(plan, inputs, slots, step->left, at);
+            const double *right = source_of(plan, inputs, slots, step->right, at);
+            double *sum = slots[step->slot];
+            EACH_ON_ITS_OWN
+            for (size_t i = 0; i < size; i++) {
+                sum[i] = left[i] + right[i];
+            }
+        }
+        if (plan->steps_count == 0) {
+            const double *only = inputs[0] + at;
+            EACH_ON_ITS_OWN
+            for (size_t i = 0; i < size; i++) {
+                root[i] = canon(only[i]);
+            }
+            continue;
+        }
+        const struct fold_step *last = &plan->steps[plan->steps_count - 1];
+        const double *left = source_of(plan, inputs, slots, last->left, at);
+        const double *right = source_of(plan, inputs, slots, last->right, at);
+        EACH_ON_ITS_OWN
+        for (size_t i = 0; i < size; i++) {
+            root[i] = canon(left[i] + right[i]);
+        }
+    }
+}
+
+static void run_plain(const struct fold_plan *plan, const double *const inputs[], double *out,
+                      size_t count)
+{
+    run(plan, inputs, out, count);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void
+run_avx2(const struct fold_plan *plan, const double *const inputs[], double *out, size_t count)
+{
+    run(plan, inputs, out, count);
+}
+#endif
 
 void fold_plan_run(const struct fold_plan *plan, const double *const inputs[], double *out,
                    size_t count)
@@ -115,22 +172,11 @@ void fold_plan_run(const struct fold_plan *plan, const double *const inputs[], d
         memset(out, 0, count * sizeof(*out));
         return;
     }
-    double slots[DYADIC_LEVELS_MAX][FOLD_BLOCK];
-    for (size_t at = 0; at < count; at += FOLD_BLOCK) {
-        size_t size = count - at < FOLD_BLOCK ? count - at : FOLD_BLOCK;
-        const double *root = inputs[0] + at;
-        for (size_t s = 0; s < plan->steps_count; s++) {
-            const struct fold_step *step = &plan->steps[s];
-            const double *left = source_of(plan, inputs, slots, step->left, at);
-            const double *right = source_of(plan, inputs, slots, step->right, at);
-            double *sum = slots[step->slot];
-            for (size_t i = 0; i < size; i++) {
-                sum[i] = left[i] + right[i];
-            }
-            root = sum;
-        }
-        for (size_t i = 0; i < size; i++) {
-            out[at + i] = canon(root[i]);
-        }
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2")) {
+        run_avx2(plan, inputs, out, count);
+        return;
     }
+#endif
+    run_plain(plan, inputs, out, count);
 }
