@@ -73,11 +73,31 @@ void mailbox_put(struct mailbox *box, struct message *message)
     ASSERT(pthread_mutex_lock(&box->lock) == 0);
     *box->last = message;
     box->last = &message->next;
-    ASSERT(pthread_cond_signal(&box->filled) == 0);
     if (box->on_loop) {
         ASSERT(uv_async_send(&box->async) == 0);
+    } else {
+        ASSERT(pthread_cond_signal(&box->filled) == 0);
     }
     ASSERT(pthread_mutex_unlock(&box->lock) == 0);
+}
+
+void mailbox_put_all(struct mailbox *box, struct message *first)
+{
+    if (first == NULL) {
+        return;
+    }
+    ASSERT(pthread_mutex_lock(&box->lock) == 0);
+    *box->last = first;
+    while (*box->last != NULL) {
+        box->last = &(*box->last)->next;
+    }
+    bool on_loop = box->on_loop;
+    ASSERT(pthread_mutex_unlock(&box->lock) == 0);
+    if (on_loop) {
+        ASSERT(uv_async_send(&box->async) == 0);
+    } else {
+        ASSERT(pthread_cond_signal(&box->filled) == 0);
+    }
 }
 
 static struct message *take_locked(struct mailbox *box)

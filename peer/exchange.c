@@ -62,6 +62,7 @@ static void end_exchange(struct exchange *exchange, uint32_t participant, const 
         .message = {.kind = EXCHANGE_ENDED}, .culprit = culprit, .err = exchange->failure};
     exchange->failed_news = exchange->failed_answer;
     exchange->failed_news.message.kind = NEWS_FAILED;
+    steps_answer(exchange); /* What came before the end counts. */
     mailbox_put(&exchange->compute_box, &exchange->failed_answer.message);
     mailbox_put(&exchange->loop_box, &exchange->failed_news.message);
 }
@@ -95,6 +96,7 @@ void exchange_settle(struct exchange *exchange)
     }
     exchange->finishing = true; /* The loop ends when these are closed. */
     uv_close((uv_handle_t *)&exchange->tick, NULL);
+    uv_close((uv_handle_t *)&exchange->turn, NULL);
     uv_close((uv_handle_t *)&exchange->gather.copying, NULL);
     mailbox_close(&exchange->box, on_box_closed);
 }
@@ -189,6 +191,11 @@ static void on_tick(uv_timer_t *timer)
         now_ms >= exchange->close_deadline_ms) {
         links_close_all(exchange);
     }
+}
+
+static void on_turn(uv_check_t *check)
+{
+    steps_answer(OWNER_OF(check, struct exchange, turn));
 }
 
 static void *run_exchange(void *context)
@@ -392,6 +399,8 @@ int exchange_open(const struct exchange_settings *settings, uv_loop_t *loop,
     mailbox_init(&exchange->compute_box);
     ASSERT(uv_timer_init(&exchange->loop, &exchange->tick) == 0);
     ASSERT(uv_timer_start(&exchange->tick, on_tick, TICK_MS, TICK_MS) == 0);
+    ASSERT(uv_check_init(&exchange->loop, &exchange->turn) == 0);
+    ASSERT(uv_check_start(&exchange->turn, on_turn) == 0);
     ASSERT(uv_idle_init(&exchange->loop, &exchange->gather.copying) == 0);
     exchange->held_last = &exchange->held;
     exchange->ticked_ms = uv_now(&exchange->loop);

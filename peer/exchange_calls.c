@@ -76,6 +76,7 @@ void exchange_stats(const struct exchange *exchange, struct exchange_stats *ret_
         .folds = atomic_load(&from->folds),
         .fold_ns = atomic_load(&from->fold_ns),
         .pull_wait_ns = atomic_load(&from->pull_wait_ns),
+        .ahead_max = atomic_load(&from->ahead_max),
         .stale_frames = atomic_load(&from->stale_frames),
         .refused = atomic_load(&from->refused),
         .links_up = atomic_load(&from->links_up),

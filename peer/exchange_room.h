@@ -68,7 +68,11 @@ struct participant {
     struct sockaddr_in address;
     uint64_t first, end;
     size_t nodes_count;
-    double *parts;         /* (owned chunks, nodes, chunk_rows_max); NULL for this node */
+    double *parts;        /* (slots, nodes, chunk_rows_max); NULL for this node */
+    uint32_t *slots_free; /* a stack: the slot that was folded last is in the cache yet */
+    uint32_t slots_free_count;
+    size_t window_size;    /* bytes of values that may be ahead of its answers */
+    uint32_t answered;     /* of its chunks of the step: all before have their answers here */
     uint32_t streams_left; /* BYEs that came */
     uint64_t data_ms;      /* when data came last */
     char last_error[ERR_TEXT_SIZE];
@@ -79,7 +83,7 @@ struct chunk {
     const double *values;
     struct message done; /* exchange to compute */
     uint32_t word;       /* with done */
-    bool pushed, folded, complete;
+    bool pushed, sent, folded, complete;
     size_t result_have;
     uint32_t parts_missing; /* of an owned chunk */
     struct link_send values_send;
@@ -138,6 +142,7 @@ struct gather {
 struct exchange_counters {
     _Atomic uint64_t values_out, values_in, results_out, results_in, gather_out, gather_in;
     _Atomic uint64_t wire_out, wire_in, steps, folds, fold_ns, pull_wait_ns, stale_frames, refused;
+    _Atomic uint64_t ahead_max;
     _Atomic size_t links_up;
 };
 
@@ -187,6 +192,7 @@ struct exchange {
     /* Exchange thread. */
     uv_loop_t loop;
     uv_timer_t tick;
+    uv_check_t turn; /* the end of a turn of the loop, when the compute thread is woken */
     enum exchange_state state;
     struct err failure;
     struct message *held, **held_last; /* work that came before all links were up */
@@ -205,7 +211,10 @@ struct exchange {
     uint64_t early_step;
     uint32_t early_of; /* the participant that sent them first */
     struct chunk *chunk;
-    size_t *part_have; /* (owned chunks, participants): bytes */
+    struct message *answers, **answers_last; /* for the compute thread, not yet put */
+    uint32_t answers_count;
+    size_t *part_have;   /* (owned chunks, participants): bytes */
+    uint32_t *part_slot; /* likewise: of the participant's parts, while there are bytes */
     struct link_send *result_sends, *word_sends;
     uint8_t word_body[4];
     uint8_t *results; /* (chunks, result_size_max): panel losses, then residuals */
@@ -253,6 +262,8 @@ int steps_open(struct exchange *exchange, struct err *err);
 void steps_done(struct exchange *exchange);
 void steps_begin(struct exchange *exchange, const struct begin_message *begin);
 void steps_push(struct exchange *exchange, struct chunk *chunk);
+/* Hands the answers made so far to the compute thread. */
+void steps_answer(struct exchange *exchange);
 int steps_place(struct exchange *exchange, uint32_t participant, uint32_t stream,
                 const struct frame_header *header, uint8_t **ret_place, struct err *err);
 int steps_came(struct exchange *exchange, uint32_t participant, const struct frame_header *header,

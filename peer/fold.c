@@ -4,7 +4,13 @@
  * every chunk of s; so every owner has folded every chunk of s, which freed the chunk's parts; and
  * an answer of s+1 is made only when all have pushed the chunk in s+1, so when all have pulled all
  * of s, which freed the answers. Thus a peer may be one step ahead with values ("early") and never
- * with answers. An early frame goes to its slot at once; begin checks that it was of that step. */
+ * with answers. An early frame goes to its slot at once; begin checks that it was of that step.
+ *
+ * Within a step an owner's answers are the others' leave to go on: values of its chunk k + window
+ * leave when its answers to all up to k are here. So nobody runs ahead of the slowest by more than
+ * a window, the values in the sockets and slots are few, and as a slot that was folded is the
+ * next to be filled, they stay in the cache. It cannot wait in a circle: the first chunk without an
+ * answer is in everybody's window, and all push it before they pull what comes behind it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +19,9 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "peer/exchange_room.h"
+
+#define ANSWERS_A_WAKE    4 /* a wake costs as much as some 20 KiB of a chunk */
+#define WINDOW_CHUNKS_MIN 2 /* one on its way while the one before is folded */
 
 uint32_t steps_chunk_rows(uint64_t rows, uint32_t chunk_rows, uint32_t chunk)
 {
@@ -54,11 +63,36 @@ static size_t *have_of(const struct exchange *exchange, uint32_t chunk, uint32_t
     return &exchange->part_have[(size_t)owned * exchange->participants_count + participant];
 }
 
+static uint32_t *slot_of(const struct exchange *exchange, uint32_t chunk, uint32_t participant)
+{
+    uint32_t owned = chunk / exchange->participants_count;
+    return &exchange->part_slot[(size_t)owned * exchange->participants_count + participant];
+}
+
 static double *part_of(const struct exchange *exchange, uint32_t chunk, uint32_t participant)
 {
     const struct participant *from = &exchange->participants[participant];
-    uint32_t owned = chunk / exchange->participants_count;
-    return from->parts + (size_t)owned * from->nodes_count * exchange->settings.chunk_rows_max;
+    size_t slot = *slot_of(exchange, chunk, participant);
+    return from->parts + slot * from->nodes_count * exchange->settings.chunk_rows_max;
+}
+
+/* A place for a chunk of which the first bytes come: there is one for each owned chunk. */
+static void take_slot(struct exchange *exchange, uint32_t chunk, uint32_t participant)
+{
+    struct participant *from = &exchange->participants[participant];
+    ASSERT(from->slots_free_count > 0);
+    *slot_of(exchange, chunk, participant) = from->slots_free[--from->slots_free_count];
+    uint64_t used = exchange->owned_max - from->slots_free_count;
+    if (used > atomic_load(&exchange->counters.ahead_max)) {
+        atomic_store(&exchange->counters.ahead_max, used); /* Only this thread writes it. */
+    }
+}
+
+static void give_slot(struct exchange *exchange, uint32_t chunk, uint32_t participant)
+{
+    struct participant *from = &exchange->participants[participant];
+    ASSERT(from->slots_free_count < exchange->owned_max);
+    from->slots_free[from->slots_free_count++] = *slot_of(exchange, chunk, participant);
 }
 
 static size_t values_size(const struct exchange *exchange, uint32_t participant, uint32_t rows)
@@ -72,6 +106,7 @@ int steps_open(struct exchange *exchange, struct err *err)
     uint32_t count = exchange->participants_count;
     size_t nodes = 0;
     size_t bytes = 0;
+    exchange->answers_last = &exchange->answers;
     exchange->owned_max = settings->chunks_max / count + (settings->chunks_max % count != 0);
     exchange->result_size_max =
         (steps_result_size(exchange, settings->chunk_rows_max) + 63) / 64 * 64;
@@ -82,23 +117,31 @@ int steps_open(struct exchange *exchange, struct err *err)
         if (p != exchange->rank) {
             bytes += size * sizeof(double);
             /* Pages that no step touches cost nothing. */
-            if ((from->parts = calloc(size, sizeof(double))) == NULL) {
+            from->parts = calloc(size, sizeof(double));
+            from->slots_free = calloc(exchange->owned_max, sizeof(*from->slots_free));
+            if (from->parts == NULL || from->slots_free == NULL) {
                 return err_set(err, ERR_NOMEM, "no memory for %zu bytes of node values", bytes);
+            }
+            while (from->slots_free_count < exchange->owned_max) {
+                from->slots_free[from->slots_free_count] =
+                    exchange->owned_max - 1 - from->slots_free_count;
+                from->slots_free_count++;
             }
         }
     }
     exchange->chunk = calloc(settings->chunks_max, sizeof(*exchange->chunk));
     exchange->compute_arrived = calloc(settings->chunks_max, sizeof(bool));
     exchange->part_have = calloc((size_t)exchange->owned_max * count, sizeof(size_t));
+    exchange->part_slot = calloc((size_t)exchange->owned_max * count, sizeof(uint32_t));
     exchange->result_sends = calloc((size_t)exchange->owned_max * count, sizeof(struct link_send));
     exchange->word_sends = calloc(count, sizeof(struct link_send));
     exchange->results = calloc(settings->chunks_max, exchange->result_size_max);
     exchange->z = calloc(settings->chunk_rows_max, sizeof(double));
     exchange->inputs = calloc(nodes, sizeof(*exchange->inputs));
     if (exchange->chunk == NULL || exchange->compute_arrived == NULL ||
-        exchange->part_have == NULL || exchange->result_sends == NULL ||
-        exchange->word_sends == NULL || exchange->results == NULL || exchange->z == NULL ||
-        exchange->inputs == NULL) {
+        exchange->part_have == NULL || exchange->part_slot == NULL ||
+        exchange->result_sends == NULL || exchange->word_sends == NULL ||
+        exchange->results == NULL || exchange->z == NULL || exchange->inputs == NULL) {
         return err_set(err, ERR_NOMEM, "no memory for the answers of %u chunks of %u rows",
                        settings->chunks_max, settings->chunk_rows_max);
     }
@@ -109,10 +152,12 @@ void steps_done(struct exchange *exchange)
 {
     for (uint32_t p = 0; p < exchange->participants_count; p++) {
         free(exchange->participants[p].parts);
+        free(exchange->participants[p].slots_free);
     }
     free(exchange->chunk);
     free(exchange->compute_arrived);
     free(exchange->part_have);
+    free(exchange->part_slot);
     free(exchange->result_sends);
     free(exchange->word_sends);
     free(exchange->results);
@@ -124,7 +169,21 @@ static void answer_compute(struct exchange *exchange, struct chunk *chunk)
 {
     chunk->complete = true;
     chunk->done.kind = CHUNK_DONE;
-    mailbox_put(&exchange->compute_box, &chunk->done);
+    chunk->done.next = NULL;
+    *exchange->answers_last = &chunk->done;
+    exchange->answers_last = &chunk->done.next;
+    if (++exchange->answers_count == ANSWERS_A_WAKE) {
+        steps_answer(exchange);
+    }
+}
+
+void steps_answer(struct exchange *exchange)
+{
+    struct message *first = exchange->answers;
+    exchange->answers = NULL;
+    exchange->answers_last = &exchange->answers;
+    exchange->answers_count = 0;
+    mailbox_put_all(&exchange->compute_box, first);
 }
 
 static void send_result(struct exchange *exchange, uint32_t index, uint32_t participant,
@@ -165,7 +224,10 @@ static void fold(struct exchange *exchange, uint32_t index)
         for (size_t n = 0; n < exchange->participants[p].nodes_count; n++) {
             exchange->inputs[nodes++] = part + n * rows;
         }
-        *have_of(exchange, index, p) = 0;
+        if (p != exchange->rank) {
+            *have_of(exchange, index, p) = 0;
+            give_slot(exchange, index, p); /* Nothing is read into it before this fold is done. */
+        }
     }
     fold_plan_run(&exchange->plan, exchange->inputs, exchange->z, rows);
     double *losses = (double *)(void *)result_of(exchange, index);
@@ -243,9 +305,13 @@ void steps_begin(struct exchange *exchange, const struct begin_message *begin)
         return;
     }
     exchange->early = false;
+    for (uint32_t p = 0; p < exchange->participants_count; p++) {
+        exchange->participants[p].answered = 0;
+    }
     for (uint32_t c = 0; c < exchange->settings.chunks_max; c++) {
         struct chunk *chunk = &exchange->chunk[c];
         chunk->pushed = false;
+        chunk->sent = false;
         chunk->folded = false;
         chunk->complete = false;
         chunk->result_have = 0;
@@ -261,6 +327,54 @@ void steps_begin(struct exchange *exchange, const struct begin_message *begin)
     }
 }
 
+/* How many chunks of an owner may be ahead of its answers. */
+static uint32_t window_of(const struct exchange *exchange, uint32_t owner)
+{
+    size_t size = values_size(exchange, exchange->rank, exchange->chunk_rows);
+    size_t window = exchange->participants[owner].window_size / size;
+    window = window < WINDOW_CHUNKS_MIN ? WINDOW_CHUNKS_MIN : window;
+    return window < exchange->chunks ? (uint32_t)window : exchange->chunks;
+}
+
+static void send_values(struct exchange *exchange, uint32_t index)
+{
+    struct chunk *chunk = &exchange->chunk[index];
+    uint32_t owner = owner_of(exchange, index);
+    chunk->sent = true;
+    size_t size = values_size(exchange, exchange->rank, rows_of(exchange, index));
+    chunk->values_send =
+        (struct link_send){.kind = PEER_VALUES,
+                           .generation = exchange->settings.generation,
+                           .sequence = exchange->step << EXCHANGE_CHUNK_BITS | index,
+                           .bytes = (const uint8_t *)chunk->values,
+                           .size = size};
+    exchange_count(&exchange->counters.values_out, size);
+    links_send(exchange, owner, stream_of(exchange, index), &chunk->values_send, 0);
+}
+
+/* Answers of the owner came: moves its window on and sends what is pushed and in it now. */
+static void send_window(struct exchange *exchange, uint32_t owner)
+{
+    uint32_t count = exchange->participants_count;
+    struct participant *to = &exchange->participants[owner];
+    uint32_t window = window_of(exchange, owner);
+    uint32_t before = to->answered;
+    while ((uint64_t)to->answered * count + owner < exchange->chunks &&
+           exchange->chunk[to->answered * count + owner].complete) {
+        to->answered++;
+    }
+    for (uint64_t owned = (uint64_t)before + window; owned < (uint64_t)to->answered + window;
+         owned++) {
+        uint64_t index = owned * count + owner;
+        if (index >= exchange->chunks || exchange->state == EXCHANGE_FAILED) {
+            return;
+        }
+        if (exchange->chunk[index].pushed && !exchange->chunk[index].sent) {
+            send_values(exchange, (uint32_t)index);
+        }
+    }
+}
+
 void steps_push(struct exchange *exchange, struct chunk *chunk)
 {
     uint32_t index = (uint32_t)(chunk - exchange->chunk);
@@ -271,15 +385,10 @@ void steps_push(struct exchange *exchange, struct chunk *chunk)
         part_came(exchange, index);
         return;
     }
-    size_t size = values_size(exchange, exchange->rank, rows_of(exchange, index));
-    chunk->values_send =
-        (struct link_send){.kind = PEER_VALUES,
-                           .generation = exchange->settings.generation,
-                           .sequence = exchange->step << EXCHANGE_CHUNK_BITS | index,
-                           .bytes = (const uint8_t *)chunk->values,
-                           .size = size};
-    exchange_count(&exchange->counters.values_out, size);
-    links_send(exchange, owner, stream_of(exchange, index), &chunk->values_send, 0);
+    uint32_t owned = index / exchange->participants_count;
+    if (owned < exchange->participants[owner].answered + window_of(exchange, owner)) {
+        send_values(exchange, index);
+    }
 }
 
 /* Where a frame of values belongs, or why it is impossible. */
@@ -319,6 +428,9 @@ static int values_place(struct exchange *exchange, uint32_t participant, uint64_
                        " where %zu are due; all must cut the step alike",
                        size, index, step, most - have);
     }
+    if (have == 0) {
+        take_slot(exchange, index, participant);
+    }
     *ret_place = (uint8_t *)part_of(exchange, index, participant) + have;
     return 0;
 }
@@ -327,7 +439,7 @@ static int result_place(struct exchange *exchange, uint32_t participant, uint64_
                         uint32_t index, uint32_t size, uint8_t **ret_place, struct err *err)
 {
     if (!exchange->begun || step != exchange->step || index >= exchange->chunks ||
-        owner_of(exchange, index) != participant || !exchange->chunk[index].pushed) {
+        owner_of(exchange, index) != participant || !exchange->chunk[index].sent) {
         return err_set(err, ERR_PROTO,
                        "an answer for chunk %u of step %" PRIu64 " came, which nobody waits for",
                        index, step);
@@ -391,6 +503,7 @@ int steps_came(struct exchange *exchange, uint32_t participant, const struct fra
         chunk->result_have += header->body_size;
         if (chunk->result_have == steps_result_size(exchange, rows_of(exchange, index))) {
             answer_compute(exchange, chunk);
+            send_window(exchange, participant);
         }
         return 0;
     }

@@ -161,8 +161,10 @@ void mesh_peer_stats(const struct mesh *mesh, size_t index, struct mesh_peer_sta
  * cancel, stats on any. Callbacks of the settings on_* come on the loop; finish is called on the
  * exchange thread.
  *
- * A step: exchange_begin(step, rows, chunk_rows); then each chunk is pushed once and pulled once,
- * in any interleaving that pushes a chunk before it pulls it; all are pulled before the next begin.
+ * A step: exchange_begin(step, rows, chunk_rows); then each chunk is pushed once and pulled once:
+ * all are pushed, in any order, before the first is pulled; or, where everybody pushes in ascending
+ * order, a chunk is pulled when it and all before it are pushed. All are pulled before the next
+ * begin.
  * Every participant begins the same steps in the same order with the same rows and chunk_rows.
  * Chunk c holds the rows c*chunk_rows .. min(rows, (c+1)*chunk_rows)-1 and is folded by the
  * participant of rank c % participants; chunk 0 so by rank 0.
@@ -195,12 +197,14 @@ struct exchange_settings {
     uint8_t identity[32];
     const char *policy;
     const struct exchange_participant *participants;
-    size_t participants_count;   /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
-    size_t rank;                 /* this node's place among them */
-    uint32_t streams;            /* bulk connections of a pair, 1 .. 16; 0: 4. All must agree */
-    uint32_t chunk_rows_max;     /* over all steps of the generation, evaluation included */
-    uint32_t chunks_max;         /* likewise */
-    uint32_t panel_rows;         /* rows of a panel: 2048 in the policy */
+    size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
+    size_t rank;               /* this node's place among them */
+    uint32_t streams;          /* bulk connections of a pair, 1 .. 16; 0: 4. All must agree */
+    uint32_t chunk_rows_max;   /* over all steps of the generation, evaluation included */
+    uint32_t chunks_max;       /* likewise */
+    uint32_t panel_rows;       /* rows of a panel: 2048 in the policy */
+    size_t window_size; /* bytes of values that may be ahead of an owner's answers (two chunks at
+                           least); 0: 512 KiB to a participant on this host, 8 MiB to others */
     uint32_t connect_timeout_ms; /* for all links to be up; 0: 60000 */
     uint32_t silence_ms;  /* a link on which nothing comes for so long has failed; 0: 10000. Idle
                              links carry a small frame at a quarter of it */
@@ -232,6 +236,7 @@ struct exchange_stats {
     uint64_t folds;                   /* chunks folded here */
     uint64_t fold_ns;                 /* time in fold and finish, exchange thread */
     uint64_t pull_wait_ns;            /* time the compute thread waited in exchange_pull */
+    uint64_t ahead_max;               /* chunks of one participant that lay here at once, at most */
     uint64_t stale_frames;            /* of another generation: dropped */
     uint64_t refused;                 /* incoming links of wrong generation, identity, policy */
     size_t links_up, links_count;

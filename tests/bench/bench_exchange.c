@@ -340,7 +340,7 @@ static void add_size(const char *text)
 int main(int argc, char **argv)
 {
     static const char *const usual[] = {"64K", "256K", "1M", "4M", "16M", "64M"};
-    bench.chunk_rows = 16384;
+    bench.chunk_rows = 32768; /* the learner's largest */
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) != 0) {
             add_size(argv[i]);

@@ -408,6 +408,7 @@ void cluster_start(struct cluster *cluster)
             .chunk_rows_max = settings->chunk_rows,
             .chunks_max = chunks_max(settings),
             .panel_rows = CLUSTER_PANEL_ROWS,
+            .window_size = settings->window_size,
             .connect_timeout_ms = settings->connect_timeout_ms,
             .silence_ms = settings->silence_ms,
             .progress_ms = settings->progress_ms,

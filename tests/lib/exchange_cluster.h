@@ -33,6 +33,7 @@ struct cluster_settings {
     uint64_t coordinates;
     uint32_t streams;
     uint32_t chunk_rows;
+    size_t window_size; /* 0: the usual one */
     struct cluster_step steps[CLUSTER_STEPS_MAX];
     size_t steps_count;
     uint64_t seed;

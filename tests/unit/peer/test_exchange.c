@@ -64,6 +64,7 @@ START_TEST(folds_in_tree_order_whatever_arrives_first)
     settings.chunk_rows = 8;
     settings.delay_us_max = 1500;
     settings.pause_us = 3000;
+    settings.window_size = _i % 2 == 0 ? 1 : 0;
     settings.seed = 100 + (uint64_t)_i;
     cluster_open(&cluster, &settings);
     cluster_start(&cluster);
@@ -74,6 +75,27 @@ START_TEST(folds_in_tree_order_whatever_arrives_first)
 END_TEST
 
 /* The formula of peer.h, from the settings alone. */
+START_TEST(nobody_is_ahead_of_the_answers_by_more_than_a_window)
+{
+    /* Each pushes in an order of its own; chunks of 8 rows, two at least, 5 where they fit. */
+    struct cluster_settings settings = usual(3);
+    settings.coordinates = 3;
+    settings.chunk_rows = 8;
+    settings.window_size = _i == 0 ? 1 : 5 * 8 * sizeof(double) + 7;
+    settings.delay_us_max = 500;
+    cluster_open(&cluster, &settings);
+    cluster_start(&cluster);
+    ck_assert(cluster_run_done(&cluster, 30000));
+    cluster_close(&cluster);
+    check_digests();
+    for (uint32_t p = 0; p < settings.nodes; p++) {
+        uint64_t ahead = cluster.nodes[p].stats.ahead_max;
+        ck_assert_uint_ge(ahead, 1);
+        ck_assert_uint_le(ahead, _i == 0 ? 2 : 5);
+    }
+}
+END_TEST
+
 START_TEST(each_element_leaves_once_and_returns_once)
 {
     struct cluster_settings settings = usual(1 + (uint32_t)_i);
@@ -248,6 +270,7 @@ Suite *unit_suite(void)
     tcase_add_loop_test(tcase, every_cluster_gives_the_digests_of_one_sum, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_loop_test(tcase, folds_in_tree_order_whatever_arrives_first, 0, 9);
+    tcase_add_loop_test(tcase, nobody_is_ahead_of_the_answers_by_more_than_a_window, 0, 2);
     tcase_add_loop_test(tcase, each_element_leaves_once_and_returns_once, 0, 4);
     tcase_add_test(tcase, chunks_larger_than_a_frame_piece_arrive_whole);
     tcase_add_test(tcase, every_participant_sees_the_same_word_in_the_same_step);
