@@ -22,8 +22,8 @@
 #define DAEMON_STATE_DIR_MAX 480 /* bytes: every path below it then fits where it is shown */
 #define DAEMON_TICK_MS       100
 #define DAEMON_HEARTBEAT_MS  250
-#define DAEMON_STOP_MS       9000
-#define DAEMON_SAID_MAX      64 /* proposals whose first saying is remembered */
+#define DAEMON_STOP_MS       8000 /* of the 10 s: the rest is for closing */
+#define DAEMON_SAID_MAX      64   /* proposals whose first saying is remembered */
 
 /* Frames of the mesh. */
 enum daemon_frame {
@@ -157,6 +157,7 @@ struct daemon {
 
     bool stopping;
     bool hurried;
+    uint64_t stop_job; /* that this node worked on then; 0: none */
     uint64_t stop_until_ms;
     uint64_t stop_proposed_ms;
 

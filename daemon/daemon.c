@@ -387,12 +387,44 @@ static void close_parts(struct daemon *daemon)
     uv_close((uv_handle_t *)&daemon->soon, on_timer_closed);
 }
 
+/* The last word of a stop: how much of the job is kept, and why not all of it where it is not. */
+static void say_kept(const struct daemon *daemon)
+{
+    const struct state_job *job = state_job(&daemon->state, daemon->stop_job);
+    if (daemon->stop_job == 0 || job == NULL) {
+        return;
+    }
+    const struct state_epoch *newest = state_newest_epoch(job);
+    char kept[FACTS_TEXT_SIZE];
+    if (newest != NULL) {
+        (void)snprintf(kept, sizeof(kept), "epoch %llu of step %llu is kept",
+                       (unsigned long long)newest->epoch, (unsigned long long)newest->step);
+    } else {
+        (void)snprintf(kept, sizeof(kept), "nothing of it was published yet");
+    }
+    if (!state_job_active(job)) {
+        log_notice("daemon.kept", "job=%llu text=\"the job is %s: %s\"",
+                   (unsigned long long)job->id, state_job_label(job->state), kept);
+        return;
+    }
+    const char *why = daemon->log_failed                     ? "the log's disk has failed"
+                      : control_leader(daemon->control) == 0 ? "no majority of the nodes answers"
+                      : daemon->hurried                      ? "it was told to hurry"
+                                                             : "the time for a stop is over";
+    log_warning(
+        "daemon.kept",
+        "job=%llu text=\"its last step is not published: %s; %s; what was done since is done "
+        "again\"",
+        (unsigned long long)job->id, why, kept);
+}
+
 static void finish_stop(struct daemon *daemon)
 {
     if (uv_is_closing((uv_handle_t *)&daemon->tick)) {
         return;
     }
     verbs_cancel(daemon);
+    say_kept(daemon);
     members_heartbeat(daemon, true);
     run_stop(daemon); /* closes on its own; daemon_run_gone() comes */
     close_parts(daemon);
@@ -429,12 +461,12 @@ void daemon_work_ended(struct daemon *daemon)
     }
 }
 
-void daemon_stop(struct daemon *daemon)
+void daemon_stop(struct daemon *daemon, bool hurry)
 {
-    if (daemon->stopping) {
-        daemon->hurried = true;
-    } else {
+    daemon->hurried = daemon->hurried || hurry;
+    if (!daemon->stopping) {
         daemon->stopping = true;
+        daemon->stop_job = members_self(daemon)->progress.job;
         daemon->stop_until_ms = clock_now_ms() + DAEMON_STOP_MS;
         log_notice("daemon.stop", "node=%s job=%llu", daemon->name,
                    (unsigned long long)members_self(daemon)->progress.job);

@@ -68,9 +68,9 @@ struct daemon_hooks {
 int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
                 const struct daemon_hooks *hooks, struct daemon **ret_daemon, struct err *err);
 /* Clean stop (SIGTERM): asks for a publication of the job that this node works on and waits for it,
- * at most 9 s; then takes everything down. Calling it again hurries: no publication is waited for.
- */
-void daemon_stop(struct daemon *daemon);
+ * at most 8 s; then says what of the job is kept and takes everything down. Calling it again
+ * changes nothing, unless it hurries: then no publication is waited for. */
+void daemon_stop(struct daemon *daemon, bool hurry);
 /* The table that the services read; valid until on_stopped. */
 const struct facts *daemon_facts(struct daemon *daemon);
 /* The self-test has passed on that device, or failed (a check of readiness): one of both is NULL.

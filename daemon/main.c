@@ -59,7 +59,7 @@ struct program {
     struct err failure; /* why it ends, code 0: asked to */
 };
 
-static void stop(struct program *program, const char *why);
+static void stop(struct program *program, const char *why, bool hurry);
 
 /* ---- the self-test ---- */
 
@@ -92,7 +92,7 @@ static void on_timer(uv_timer_t *timer)
 {
     struct program *program = OWNER_OF(timer, struct program, timer);
     if (program->failure.code != 0) {
-        stop(program, "a failure");
+        stop(program, "a failure", true);
     } else if (program->state == TESTING && !program->test_busy) {
         begin_test(program);
     }
@@ -172,12 +172,13 @@ static void on_stopped(void *context)
     }
 }
 
-static void stop(struct program *program, const char *why)
+static void stop(struct program *program, const char *why, bool hurry)
 {
     if (program->state == CLOSING) {
         return;
     }
-    if (program->state != STOPPING) {
+    bool again = program->state == STOPPING;
+    if (!again) {
         log_notice("daemon.stopping", "reason=\"%s\"", why);
         program->state = STOPPING;
         char text[128];
@@ -186,7 +187,7 @@ static void stop(struct program *program, const char *why)
             notify_stopping(&program->services.notify, text);
         }
     }
-    daemon_stop(program->daemon); /* A second time hurries. */
+    daemon_stop(program->daemon, again && hurry);
 }
 
 /* The log's disk has failed, say. Called from inside the daemon: the stop comes from the loop. */
@@ -265,7 +266,8 @@ static void on_signal(uv_signal_t *handle, int number)
         while (waitpid(-1, NULL, WNOHANG) > 0) { /* PID 1 inherits what others leave. */
         }
     } else {
-        stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT");
+        /* Wrappers send SIGTERM twice; a person at the keyboard means the second Ctrl-C. */
+        stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT", number == SIGINT);
     }
 }
 

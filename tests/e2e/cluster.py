@@ -238,6 +238,16 @@ class Cluster:
             time.sleep(every)
         raise Failed(f"waited {seconds} s for {what}")
 
+    def wait_alive(self, seconds=20):
+        """Until every node says that all are alive: whoever was started just now can be asked then."""
+        def alive():
+            for node in self.nodes:
+                run = self.ctl("nodes", "--json", node=node, check=False)
+                if run.returncode != 0 or any(n["state"] != "alive" for n in json.loads(run.stdout)["nodes"]):
+                    return False
+            return True
+        return self.wait_for(alive, seconds, "all nodes to be alive")
+
     def submit(self, path, *arguments, node=None):
         return self.ask("submit", *arguments, path, node=node)["job"]
 

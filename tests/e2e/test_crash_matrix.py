@@ -110,9 +110,15 @@ class Trials:
         if job is None or job["state"] == "succeeded":
             if job:
                 self.judge(job)
-            self.job_id = cluster.submit(self.path)
+            self.job_id = cluster.wait_for(self.submit, 30, "a node to take the job")
             self.jobs += 1
         return self.job_id
+
+    def submit(self):
+        try:
+            return self.cluster.submit(self.path)
+        except Failed:
+            return None  # That node has only just started.
 
     def judge(self, job):
         cluster = self.cluster
@@ -208,7 +214,11 @@ with tempfile.TemporaryDirectory() as folder:
             if not LONG and time.monotonic() - begin > BUDGET_S:
                 break
         trials.revive()
-        trials.judge(cluster.wait_job(trials.job_id, seconds=180))
+        try:
+            trials.judge(cluster.wait_job(trials.job_id, seconds=120))
+        except Failed:
+            print(cluster.job_or_none(trials.job_id), [n.alive() for n in cluster.nodes])
+            raise
         stop_readers(claims, readers)
         # Would all this notice a missing fsync? A disk that lies about CURRENT.new's leaves it empty.
         trials.trial("create", "before", 2, ".part", "all", lie="CURRENT.new")

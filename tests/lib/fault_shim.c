@@ -9,9 +9,10 @@
  *   _FORGET    none, all, or the seed of a coin for each unsynced thing
  *   _LIE       syncs of files with this in their path are answered and not done
  *
- * Kinds: create write fsync dirsync rename unlink send. Actions: before, after: SIGKILL; eio,
- * enospc: the call fails (a failed fsync has lost its data for good, whatever a later one says);
- * short: half of a write is done.
+ * Kinds: create open (existing files) write fsync dirsync rename unlink send. Actions: before,
+ * after: SIGKILL; eio, enospc: the call fails (a failed fsync has lost its data for good, whatever
+ * a later one says); short: half of a write is done; term, term2: SIGTERM once or twice, and
+ * nothing fails.
  *
  * One lock is held over every operation below the folder and every send, so that nothing happens
  * between the fault and the death. */
@@ -34,9 +35,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum kind { CREATE, WRITE, FSYNC, DIRSYNC, RENAME, UNLINK, SEND, KINDS };
-static const char *const kind_names[KINDS] = {"create", "write",  "fsync", "dirsync",
-                                              "rename", "unlink", "send"};
+enum kind { CREATE, OPEN, WRITE, FSYNC, DIRSYNC, RENAME, UNLINK, SEND, KINDS };
+static const char *const kind_names[KINDS] = {"create",  "open",   "write",  "fsync",
+                                              "dirsync", "rename", "unlink", "send"};
 enum verdict { GO_ON, DIE_BEFORE, DIE_AFTER, FAIL, SHORT };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -175,31 +176,6 @@ static void die(void)
 
 /* ---- the plan ---- */
 
-static enum verdict judge(enum kind kind, const char *path)
-{
-    counts[kind]++;
-    if (struck || kind != plan.kind || strstr(path, plan.pattern) == NULL ||
-        strncmp(path, "cache/", 6) == 0 || strstr(path, "latest") != NULL ||
-        ++matched != plan.nth) {
-        return GO_ON;
-    }
-    struck = true;
-    say("struck %s %s %lu %s\n", kind_names[kind], plan.action, plan.nth, path);
-    if (strcmp(plan.action, "before") == 0) {
-        return DIE_BEFORE;
-    }
-    if (strcmp(plan.action, "after") == 0) {
-        return DIE_AFTER;
-    }
-    return strcmp(plan.action, "short") == 0 ? SHORT : FAIL;
-}
-
-static int failure(void)
-{
-    errno = strcmp(plan.action, "enospc") == 0 ? ENOSPC : plan.kind == SEND ? ECONNRESET : EIO;
-    return -1;
-}
-
 static bool enter(void)
 {
     (void)pthread_mutex_lock(&lock);
@@ -220,6 +196,42 @@ static void leave(void)
     errno = number;
 }
 
+static enum verdict judge(enum kind kind, const char *path)
+{
+    counts[kind]++;
+    if (struck || kind != plan.kind || strstr(path, plan.pattern) == NULL ||
+        (strncmp(path, "cache/", 6) == 0 && strncmp(plan.pattern, "cache/", 6) != 0) ||
+        strstr(path, "latest") != NULL || ++matched != plan.nth) {
+        return GO_ON;
+    }
+    struck = true;
+    say("struck %s %s %lu %s\n", kind_names[kind], plan.action, plan.nth, path);
+    if (strcmp(plan.action, "before") == 0) {
+        return DIE_BEFORE;
+    }
+    if (strcmp(plan.action, "after") == 0) {
+        return DIE_AFTER;
+    }
+    if (strncmp(plan.action, "term", 4) == 0) {
+        (void)kill(getpid(), SIGTERM);
+        if (plan.action[4] ==
+            '2') { /* Two that are not one: the first is taken before the second. */
+            leave();
+            (void)usleep(50000);
+            (void)kill(getpid(), SIGTERM);
+            (void)enter();
+        }
+        return GO_ON;
+    }
+    return strcmp(plan.action, "short") == 0 ? SHORT : FAIL;
+}
+
+static int failure(void)
+{
+    errno = strcmp(plan.action, "enospc") == 0 ? ENOSPC : plan.kind == SEND ? ECONNRESET : EIO;
+    return -1;
+}
+
 /* ---- operations ---- */
 
 static int open_watched(int at, const char *path, int flags, mode_t mode)
@@ -230,10 +242,12 @@ static int open_watched(int at, const char *path, int flags, mode_t mode)
     char name[FAULT_NAME_SIZE];
     char text[4096];
     struct stat status;
-    int folder = (flags & O_CREAT) != 0 ? split(at, path, name) : -1;
+    int folder = (flags & O_CREAT) != 0 || plan.kind == OPEN ? split(at, path, name) : -1;
     bool fresh = folder >= 0 && fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0;
     enum verdict verdict = GO_ON;
-    if (fresh) {
+    if (folder >= 0 && !fresh) {
+        verdict = judge(OPEN, join(folder, name, text));
+    } else if (fresh && (flags & O_CREAT) != 0) {
         verdict = judge(CREATE, join(folder, name, text));
     }
     if (verdict == DIE_BEFORE) {
