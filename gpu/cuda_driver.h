@@ -54,6 +54,8 @@ enum {
 enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_SIZE = 6 };
 enum { CU_HOST_DEVICE_MAP = 2 };
 enum { CU_EVENT_BLOCKING = 1, CU_EVENT_NO_TIMING = 2 };
+enum { CU_TENSOR_FLOAT16 = 6, CU_TENSOR_BFLOAT16 = 9 };
+enum { CU_TENSOR_SWIZZLE_128 = 3, CU_TENSOR_L2_256 = 3 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_CAPTURE_THREAD_LOCAL = 1 };
 
@@ -102,6 +104,10 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1 };
                            int *options, void **values))                                           \
     X(cuModuleUnload, (cu_module module))                                                          \
     X(cuModuleGetFunction, (cu_function * function, cu_module module, const char *name))           \
+    X(cuTensorMapEncodeTiled,                                                                      \
+      (void *map, int kind, unsigned rank, void *address, const uint64_t *sizes,                   \
+       const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,        \
+       int swizzle, int promotion, int fill))                                                      \
     X(cuFuncGetAttribute, (int *value, int attribute, cu_function function))                       \
     X(cuFuncSetAttribute, (cu_function function, int attribute, int value))                        \
     X(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,    \

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu/model/attention_tiles.h"
 #include "gpu/model/tiles.h"
 
 #define FLAT_THREADS   256
@@ -21,6 +22,50 @@ static const struct {
 #define TILE(number, m, n, stages, warps_m, warps_n) {m, n, stages, (warps_m) * (warps_n)},
     MODEL_TILES(TILE)
 #undef TILE
+};
+
+struct attention_candidate {
+    uint32_t head;
+    uint32_t groups;
+    uint32_t step;
+    uint32_t stages;
+};
+
+#define CANDIDATE(number, head, groups, step, stages, blocks, more, fewer) \
+    {head, groups, step, stages},
+static const struct attention_candidate forward_candidates[] = {FORWARD_CANDIDATES(CANDIDATE)};
+static const struct attention_candidate query_candidates[] = {QUERY_CANDIDATES(CANDIDATE)};
+static const struct attention_candidate key_candidates[] = {KEY_CANDIDATES(CANDIDATE)};
+#undef CANDIDATE
+
+/* The images of attention on sm_90a. */
+static const struct hopper_attention {
+    const char *name;
+    const char *entry;
+    const struct attention_candidate *candidates;
+    int count;
+    uint32_t own;     /* operands of the own side */
+    uint32_t vectors; /* f32 vectors of a step */
+    uint32_t boxes;
+    uint32_t operands[MODEL_MAPS_MAX]; /* that the boxes walk */
+} hopper_attention[] = {
+    {"attention-forward",
+     "hopper_forward",
+     forward_candidates,
+     FORWARD_CANDIDATES_COUNT,
+     1,
+     0,
+     3,
+     {0, 1, 2}},
+    {"attention-query",
+     "hopper_query",
+     query_candidates,
+     QUERY_CANDIDATES_COUNT,
+     2,
+     0,
+     4,
+     {0, 1, 2, 4}},
+    {"attention-key", "hopper_key", key_candidates, KEY_CANDIDATES_COUNT, 2, 2, 4, {0, 1, 2, 3}},
 };
 
 struct plan {
@@ -104,8 +149,8 @@ static bool plan_rows(struct plan *plan)
         put(plan, plan->name, parts(rows, 256), 1, 256);
     } else if (strcmp(plan->name, "embedding-scatter") == 0) {
         put(plan, "scatter_order", parts(rows, MODEL_SCATTER_LEAF), 1, MODEL_SCATTER_LEAF);
-        put(plan, "scatter_leaf", rows, 1, 128);
-        put(plan, "scatter_root", rows, 1, 128);
+        put(plan, "scatter_leaf", parts(rows, MODEL_SCATTER_PLACES), 1, 128);
+        put(plan, "scatter_root", plan->launch->shape.vocabulary, 1, 128);
     }
     return plan->count != 0;
 }
@@ -160,9 +205,59 @@ static int plan_product(struct plan *plan, int tile, struct err *err)
     return 0;
 }
 
-static int plan_attention(struct plan *plan, struct err *err)
+static const struct hopper_attention *find_hopper(const char *name)
+{
+    for (size_t i = 0; i < sizeof(hopper_attention) / sizeof(hopper_attention[0]); i++) {
+        if (strcmp(hopper_attention[i].name, name) == 0) {
+            return &hopper_attention[i];
+        }
+    }
+    return NULL;
+}
+
+bool model_attention_serves(const char *name, int tile, const struct model_launch *launch)
+{
+    const struct hopper_attention *image = find_hopper(name);
+    return image != NULL && tile >= 0 && tile < image->count &&
+           image->candidates[tile].head == launch->shape.head && launch->shape.length % 128 == 0;
+}
+
+static int plan_hopper_attention(struct plan *plan, int tile, struct err *err)
 {
     const struct model_shape *shape = &plan->launch->shape;
+    const struct hopper_attention *image = find_hopper(plan->name);
+    if (!model_attention_serves(plan->name, tile, plan->launch)) {
+        return err_set(err, ERR_DEVICE,
+                       "device image '%s': candidate %d does not serve head %u, length %u",
+                       plan->name, tile, shape->head, shape->length);
+    }
+    const struct attention_candidate *candidate = &image->candidates[tile];
+    char entry[IMAGE_NAME_SIZE];
+    (void)snprintf(entry, sizeof(entry), "%s%d", image->entry, tile);
+    const uint32_t tiles_of_rows = parts(shape->length, 64ULL * candidate->groups);
+    put(plan, entry, (tiles_of_rows + 1) / 2, shape->sequences * shape->heads,
+        candidate->groups * 128 + 128);
+    struct model_kernel *kernel = &plan->kernels[0];
+    kernel->boxes_count = image->boxes;
+    for (uint32_t i = 0; i < image->boxes; i++) {
+        kernel->boxes[i] =
+            (struct model_box){image->operands[i], shape->head,
+                               (uint64_t)shape->sequences * shape->heads * shape->length, 64, 64};
+    }
+    /* The own side's tiles, two of each, and the ring, all at multiples of 1024. */
+    const uint32_t row = 2 * shape->head;
+    const uint32_t vectors = parts(4ULL * image->vectors * candidate->step, 1024) * 1024;
+    kernel->shared_bytes = 2 * image->own * candidate->groups * 64 * row +
+                           candidate->stages * (2 * candidate->step * row + vectors) + 1024;
+    return 0;
+}
+
+static int plan_attention(struct plan *plan, int tile, struct err *err)
+{
+    const struct model_shape *shape = &plan->launch->shape;
+    if (tile != MODEL_TILE_NONE) {
+        return plan_hopper_attention(plan, tile, err);
+    }
     if (shape->head != 64 && shape->head != 128) {
         return err_set(err, ERR_DEVICE, "device image '%s': head = %u; it serves 64 and 128",
                        plan->name, shape->head);
@@ -208,7 +303,7 @@ int model_device_plan(const char *name, const struct model_launch *launch, int t
     } else if (strcmp(image->name, "transpose") == 0) {
         status = plan_transpose(&plan, err);
     } else if (strncmp(name, "attention-", 10) == 0) {
-        status = plan_attention(&plan, err);
+        status = plan_attention(&plan, tile, err);
     } else if (strcmp(name, "adamw") == 0 && launch->count % 4 != 0) {
         status = err_set(err, ERR_DEVICE, "device image 'adamw': %llu elements are not whole quads",
                          (unsigned long long)launch->count);

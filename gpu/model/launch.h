@@ -7,10 +7,12 @@
 #include <stdint.h>
 
 #define MODEL_OPERANDS_MAX 10
+#define MODEL_MAPS_MAX     4
 
 /* Fixed orders (NUMERICS.md, second policy): rows are summed in order within a leaf, leaves as a
  * dyadic tree in which absent leaves have no say. */
 #define MODEL_SCATTER_LEAF 1024 /* positions, embedding-scatter */
+#define MODEL_SCATTER_PLACES 8  /* of a block of its second launch */
 #define MODEL_NORM_LEAF    128  /* rows, layernorm-parameters */
 #define MODEL_SUM_LEAF     8192 /* elements, loss-sum and gradient-norm */
 #define MODEL_SUM_LANES    256  /* element i of a leaf adds to lane i mod 256 */
@@ -53,10 +55,24 @@ struct model_launch {
     double base; /* rotary-table */
 };
 
-/* A kernel's only parameter. Operands are in the order of the image's entry in the catalogue. */
+/* A kernel's first parameter. Operands are in the order of the image's entry in the catalogue. */
 struct model_arguments {
     struct model_launch launch;
     void *operand[MODEL_OPERANDS_MAX]; /* addresses in the device's memory */
+};
+
+/* How the copy engine of sm_90 walks an operand: the driver's opaque CUtensorMap. The second
+ * parameter of kernels whose plan has maps. */
+struct model_map {
+    uint64_t words[16];
+#ifdef __CUDACC__
+} __attribute__((aligned(64)));
+#else
+};
+#endif
+
+struct model_maps {
+    struct model_map map[MODEL_MAPS_MAX];
 };
 
 #endif

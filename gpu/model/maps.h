@@ -1,0 +1,14 @@
+/* The copy engine's maps (sm_90) that a kernel's plan asks for. */
+#ifndef COPPELIUS_GPU_MODEL_MAPS_H
+#define COPPELIUS_GPU_MODEL_MAPS_H
+
+#include "gpu/cuda_driver.h"
+#include "gpu/model/device.h"
+
+/* Fills ret->map[0 .. boxes_count - 1] from the operands' addresses (multiples of 16 bytes). Any
+ * thread. ERR_DEVICE names the kernel and the operand. */
+int model_maps_make(const struct cuda_driver *driver, const struct model_kernel *kernel,
+                    const struct model_arguments *arguments, enum model_half half,
+                    struct model_maps *ret, struct err *err);
+
+#endif
