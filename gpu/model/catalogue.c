@@ -46,6 +46,7 @@ COUNT(rows_vocabulary, WIDE(l->rows) * l->shape.vocabulary)
 COUNT(norm_leaves, parts(l->rows, MODEL_NORM_LEAF))
 COUNT(norm_partials, parts(l->rows, MODEL_NORM_LEAF) * 2 * l->shape.width)
 COUNT(scatter_leaves, parts(l->rows, MODEL_SCATTER_LEAF))
+COUNT(scatter_places, scatter_leaves(l) * l->shape.vocabulary)
 COUNT(width, l->shape.width)
 COUNT(vocabulary, l->shape.vocabulary)
 COUNT(table, WIDE(l->shape.vocabulary) * l->shape.width)
@@ -178,8 +179,9 @@ const struct model_image model_images[] = {
      NULL},
     {"embedding-scatter",
      oracle_embedding_scatter,
-     {IN("tokens", I32, rows), IN("dx", F32, rows_width), SCRATCH("order", I32, rows),
-      SCRATCH("leaves", F32, rows_width), INOUT("dtable", F32, table)},
+     {IN("tokens", I32, rows), IN("dx", F32, rows_width), SCRATCH("order", I32, rows_pairs),
+      SCRATCH("leaves", F32, rows_width), INOUT("dtable", F32, table),
+      SCRATCH("places", I32, scatter_places)},
      {{cpu_scatter_order, scatter_leaves},
       {cpu_scatter_leaf, scatter_leaves},
       {cpu_scatter_root, vocabulary}},

@@ -134,6 +134,21 @@ template <typename T> static inline T __shfl_xor_sync(uint32_t, T value, int dis
     return other;
 }
 
+static inline uint32_t __ballot_sync(uint32_t, bool value)
+{
+    const uint32_t word = value ? 1 : 0;
+    const uint32_t(*all)[16] = emulate_exchange(&word, 1);
+    uint32_t bits = 0;
+    for (uint32_t lane = 0; lane < 32; lane++) {
+        bits |= all[lane][0] << lane;
+    }
+    return bits;
+}
+static inline uint32_t __popc(uint32_t bits)
+{
+    return (uint32_t)__builtin_popcount(bits);
+}
+
 #if defined(MODEL_FP16)
 static inline float half_load(uint16_t bits)
 {

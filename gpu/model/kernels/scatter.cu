@@ -1,73 +1,82 @@
 /* The embedding's gradient in a fixed order (cpu_scatter.c says which): three launches.
  *
- * 1. order: a block a leaf sorts its positions by (token, position), bitonically
- * 2. leaves: a block a place of the order; the first of a token's run sums the run, in order,
- * unless it is a single row
- * 3. root: a block a place; the token's first run of all leaves finds the runs of the others (a
- * warp's lanes search a leaf each) and folds them as a dyadic tree onto the table */
+ * 1. order: a block a leaf sorts its positions by (token, position), bitonically; says of every
+ * token of the vocabulary where the leaf has it, and of every place how long a run begins there
+ * 2. leaves: a block some places of the order; where a run of several rows begins, it sums them, in
+ * order (a single row stands for itself)
+ * 3. root: a block a token; its leaves, few of all, fold as a dyadic tree onto the table */
 #include "gpu/model/kernels/model.cuh"
 
 #define LEAF       MODEL_SCATTER_LEAF
 #define THREADS    128
+#define PLACES     MODEL_SCATTER_PLACES /* of a block of the second launch */
 #define LEAVES_MAX 256
 #define LEVELS     9 /* of the tree over LEAVES_MAX leaves, and the root */
+#define AHEAD      8 /* rows under way at a time */
+/* What is said of a token in a leaf: nowhere; a row of dx; or, with this bit, a place of the sums. */
+#define NOWHERE 0xffffffffU
+#define SUMMED  0x40000000U
+
+/* The smaller or the larger of a key and its partner's, as the bitonic network wants. */
+__device__ static inline uint32_t take(uint32_t key, uint32_t other, uint32_t at, uint32_t size,
+                                       uint32_t step)
+{
+    const bool smaller = ((at & step) == 0) == ((at & size) == 0);
+    return (key < other) == smaller ? key : other;
+}
 
 KERNEL(scatter_order, LEAF)
 {
-    __shared__ uint64_t key[LEAF]; /* token, position in the leaf */
+    __shared__ uint32_t keys[LEAF]; /* token, position in the leaf: vocabularies up to 2^20 */
     const uint32_t at = threadIdx.x;
-    const uint32_t row = blockIdx.x * LEAF + at;
-    const int32_t *token = operand<const int32_t>(args, 0);
-    key[at] = row < args.launch.rows ? (uint64_t)(uint32_t)token[row] << 32 | at : ~0ULL;
+    const uint32_t first = blockIdx.x * LEAF;
+    const uint32_t count = min(LEAF, args.launch.rows - first);
+    const uint32_t vocabulary = args.launch.shape.vocabulary;
+    uint4 *quads = operand<uint4>(args, 5) + (uint64_t)blockIdx.x * (vocabulary / 4);
+    for (uint32_t i = at; i < vocabulary / 4; i += LEAF) {
+        quads[i] = make_uint4(NOWHERE, NOWHERE, NOWHERE, NOWHERE);
+    }
+    uint32_t key = NOWHERE;
+    if (at < count) {
+        key = (uint32_t)operand<const int32_t>(args, 0)[first + at] * LEAF + at;
+    }
     for (uint32_t size = 2; size <= LEAF; size *= 2) {
-        for (uint32_t step = size / 2; step > 0; step /= 2) {
+        for (uint32_t step = size / 2; step >= 32; step /= 2) {
             __syncthreads();
-            const uint32_t other = at ^ step;
-            if (other > at && (key[at] > key[other]) == ((at & size) == 0)) {
-                const uint64_t kept = key[at];
-                key[at] = key[other];
-                key[other] = kept;
-            }
+            keys[at] = key;
+            __syncthreads();
+            key = take(key, keys[at ^ step], at, size, step);
+        }
+        for (uint32_t step = min(size / 2, 16); step > 0; step /= 2) {
+            key = take(key, __shfl_xor_sync(0xffffffffU, key, (int)step), at, size, step);
         }
     }
     __syncthreads();
-    if (row < args.launch.rows) {
-        operand<int32_t>(args, 2)[row] = (int32_t)(blockIdx.x * LEAF + (uint32_t)key[at]);
+    keys[at] = key;
+    __syncthreads();
+    if (at >= count) {
+        return;
     }
-}
-
-struct run {
-    uint32_t first; /* place */
-    uint32_t end;
-};
-
-/* The places of `wanted` in the order's first .. end - 1; empty where there is none. */
-__device__ static inline run find_run(const int32_t *token, const int32_t *order, uint32_t first,
-                                      uint32_t end, int32_t wanted)
-{
-    uint32_t bound[2];
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        uint32_t low = first;
-        uint32_t high = end;
+    const uint32_t token = key / LEAF;
+    uint32_t run = 0;
+    if (at == 0 || keys[at - 1] / LEAF != token) {
+        uint32_t low = at + 1; /* the first place behind the run */
+        uint32_t high = count;
         while (low < high) {
             const uint32_t middle = (low + high) / 2;
-            const int32_t there = token[order[middle]];
-            if (there < wanted || (side == 1 && there == wanted)) {
+            if (keys[middle] / LEAF == token) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        bound[side] = low;
+        run = low - at;
+        operand<uint32_t>(args, 5)[(uint64_t)blockIdx.x * vocabulary + token] =
+            run == 1 ? first + key % LEAF : (first + at) | SUMMED;
     }
-    return {bound[0], bound[1]};
-}
-
-/* Is this place the first of its token's run in its leaf? */
-__device__ static inline bool starts_run(const int32_t *token, const int32_t *order, uint32_t place)
-{
-    return place % LEAF == 0 || token[order[place - 1]] != token[order[place]];
+    uint32_t *order = operand<uint32_t>(args, 2);
+    order[first + at] = first + key % LEAF;
+    order[args.launch.rows + first + at] = run;
 }
 
 __device__ static inline void add4(float4 &sum, float4 x)
@@ -80,101 +89,141 @@ __device__ static inline void add4(float4 &sum, float4 x)
 
 KERNEL(scatter_leaf, THREADS)
 {
-    const int32_t *token = operand<const int32_t>(args, 0);
-    const int32_t *order = operand<const int32_t>(args, 2);
+    __shared__ uint32_t rows[THREADS];
+    const uint32_t *order = operand<const uint32_t>(args, 2);
     const uint32_t quads = args.launch.shape.width / 4;
-    const uint32_t place = blockIdx.x;
-    const uint32_t leaf_end = min((place / LEAF + 1) * LEAF, args.launch.rows);
-    const int32_t wanted = token[order[place]];
-    if (!starts_run(token, order, place) || place + 1 == leaf_end ||
-        token[order[place + 1]] != wanted) {
-        return; /* another place's run, or a single row */
-    }
-    const uint32_t end = find_run(token, order, place, leaf_end, wanted).end;
+    const uint32_t end = min((blockIdx.x + 1) * PLACES, args.launch.rows);
     const float4 *dx = operand<const float4>(args, 1);
-    for (uint32_t j = threadIdx.x; j < quads; j += THREADS) {
-        float4 sum = dx[(uint64_t)order[place] * quads + j];
-#pragma unroll 8
-        for (uint32_t i = place + 1; i < end; i++) {
-            add4(sum, dx[(uint64_t)order[i] * quads + j]);
+    for (uint32_t place = blockIdx.x * PLACES; place < end; place++) {
+        const uint32_t run = order[args.launch.rows + place];
+        for (uint32_t j0 = 0; run > 1 && j0 < quads; j0 += THREADS) {
+            const uint32_t j = j0 + threadIdx.x;
+            float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+            for (uint32_t first = 0; first < run; first += THREADS) {
+                __syncthreads();
+                if (first + threadIdx.x < run) {
+                    rows[threadIdx.x] = order[place + first + threadIdx.x];
+                }
+                __syncthreads();
+                const uint32_t count = min(THREADS, run - first);
+                for (uint32_t i = 0; j < quads && i < count; i += AHEAD) {
+                    float4 x[AHEAD];
+#pragma unroll
+                    for (uint32_t k = 0; k < AHEAD; k++) {
+                        if (i + k < count) {
+                            x[k] = dx[(uint64_t)rows[i + k] * quads + j];
+                        }
+                    }
+#pragma unroll
+                    for (uint32_t k = 0; k < AHEAD; k++) {
+                        if (first + i + k == 0) {
+                            sum = x[k];
+                        } else if (i + k < count) {
+                            add4(sum, x[k]);
+                        }
+                    }
+                }
+            }
+            if (j < quads) {
+                operand<float4>(args, 3)[(uint64_t)place * quads + j] = sum;
+            }
         }
-        operand<float4>(args, 3)[(uint64_t)place * quads + j] = sum;
     }
+}
+
+/* A leaf that has the token, and where. */
+struct found {
+    uint32_t leaf;
+    uint32_t where;
+};
+
+/* The leaves that have the token, in order; returns how many. */
+__device__ static inline uint32_t find_leaves(const model_arguments &args, found *ret)
+{
+    __shared__ uint32_t bits[LEAVES_MAX / 32];
+    const uint32_t leaves = (args.launch.rows + LEAF - 1) / LEAF;
+    const uint32_t *where = operand<const uint32_t>(args, 5) + blockIdx.x;
+    uint32_t mine[LEAVES_MAX / THREADS];
+#pragma unroll
+    for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
+        const uint32_t leaf = i * THREADS + threadIdx.x;
+        mine[i] = leaf < leaves ? where[(uint64_t)leaf * args.launch.shape.vocabulary] : NOWHERE;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
+        const uint32_t there = __ballot_sync(0xffffffffU, mine[i] != NOWHERE);
+        if (threadIdx.x % 32 == 0) {
+            bits[(i * THREADS + threadIdx.x) / 32] = there;
+        }
+    }
+    __syncthreads();
+    uint32_t count = 0;
+#pragma unroll
+    for (uint32_t word = 0; word < LEAVES_MAX / 32; word++) {
+#pragma unroll
+        for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
+            if ((i * THREADS + threadIdx.x) / 32 == word && mine[i] != NOWHERE) {
+                const uint32_t before = bits[word] & ((1U << threadIdx.x % 32) - 1);
+                ret[count + __popc(before)] = {i * THREADS + threadIdx.x, mine[i]};
+            }
+        }
+        count += __popc(bits[word]);
+    }
+    __syncthreads();
+    return count;
 }
 
 KERNEL(scatter_root, THREADS)
 {
-    __shared__ run runs[LEAVES_MAX];
-    __shared__ int earlier;
-    const int32_t *token = operand<const int32_t>(args, 0);
-    const int32_t *order = operand<const int32_t>(args, 2);
-    const uint32_t rows = args.launch.rows;
+    __shared__ found list[LEAVES_MAX];
     const uint32_t quads = args.launch.shape.width / 4;
-    const uint32_t place = blockIdx.x;
-    const uint32_t leaves = (rows + LEAF - 1) / LEAF;
-    if (!starts_run(token, order, place)) {
-        return;
-    }
-    const int32_t wanted = token[order[place]];
-    if (threadIdx.x == 0) {
-        earlier = 0;
-    }
-    __syncthreads();
-    for (uint32_t leaf = threadIdx.x; leaf < leaves; leaf += THREADS) {
-        runs[leaf] = find_run(token, order, leaf * LEAF, min((leaf + 1) * LEAF, rows), wanted);
-        if (leaf < place / LEAF && runs[leaf].first != runs[leaf].end) {
-            earlier = 1;
-        }
-    }
-    __syncthreads();
-    if (earlier != 0) {
-        return; /* the token's first leaf does it */
-    }
+    const uint32_t count = find_leaves(args, list);
     const float4 *dx = operand<const float4>(args, 1);
     const float4 *sums = operand<const float4>(args, 3);
-    uint32_t levels = 0;
-    while (1U << levels < leaves) {
-        levels++;
-    }
-    for (uint32_t j = threadIdx.x; j < quads; j += THREADS) {
-        float4 waits[LEVELS];
-        uint32_t there = 0; /* a bit a level */
-        for (uint32_t leaf = 0; leaf < 1U << levels; leaf++) {
-            const run found = leaf < leaves ? runs[leaf] : run{0, 0};
-            bool have = found.first != found.end;
-            float4 carry = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-            if (have) {
-                carry = found.end - found.first == 1 ? dx[(uint64_t)order[found.first] * quads + j]
-                                                     : sums[(uint64_t)found.first * quads + j];
-            }
-            bool settled = false;
+    for (uint32_t j = threadIdx.x; count != 0 && j < quads; j += THREADS) {
+        float4 *row = operand<float4>(args, 4) + (uint64_t)blockIdx.x * quads + j;
+        float4 sum = *row;
+        float4 waits[LEVELS]; /* a node whose right sibling is still to come */
+        uint32_t there = 0;   /* a bit a level */
+        float4 carry = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+        for (uint32_t first = 0; first < count; first += AHEAD) {
+            float4 x[AHEAD];
 #pragma unroll
-            for (uint32_t level = 0; level < LEVELS; level++) {
-                const bool right = (leaf >> level & 1) != 0;
-                if (!settled && !right) {
-                    waits[level] = carry;
-                    there = have ? there | 1U << level : there & ~(1U << level);
-                    settled = true;
-                } else if (!settled && (there >> level & 1) != 0) {
-                    float4 left = waits[level];
-                    if (have) {
+            for (uint32_t k = 0; k < AHEAD; k++) {
+                if (first + k < count) {
+                    const uint32_t where = list[first + k].where;
+                    x[k] = (where & SUMMED) != 0 ? sums[(uint64_t)(where & ~SUMMED) * quads + j]
+                                                 : dx[(uint64_t)where * quads + j];
+                }
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < AHEAD; k++) {
+                if (first + k >= count) {
+                    continue;
+                }
+                const uint32_t leaf = list[first + k].leaf;
+                /* Up to the level where the next leaf that has the token is in the right sibling. */
+                const uint32_t next = first + k + 1 < count ? list[first + k + 1].leaf
+                                                            : leaf | (1U << (LEVELS - 1));
+                carry = x[k];
+                bool settled = false;
+#pragma unroll
+                for (uint32_t level = 0; level < LEVELS; level++) {
+                    if (!settled && (there >> level & 1) != 0) {
+                        float4 left = waits[level];
                         add4(left, carry);
+                        carry = left;
+                        there &= ~(1U << level);
                     }
-                    carry = left;
-                    have = true;
+                    if (!settled && leaf >> (level + 1) == next >> (level + 1)) {
+                        waits[level] = carry;
+                        there |= 1U << level;
+                        settled = true;
+                    }
                 }
             }
         }
-        float4 root = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-#pragma unroll
-        for (uint32_t level = 0; level < LEVELS; level++) {
-            if (level == levels) {
-                root = waits[level];
-            }
-        }
-        float4 *row = operand<float4>(args, 4) + (uint64_t)wanted * quads + j;
-        float4 sum = *row;
-        add4(sum, root);
+        add4(sum, carry);
         *row = sum;
     }
 }

@@ -154,7 +154,8 @@ START_TEST(the_scatter_adds_in_position_order_in_leaves_and_leaves_as_a_tree)
     ck_assert_int_eq(model_session_new(&shape, MODEL_HALF_F32, 2, &session, &err), 0);
     struct model_launch with = case_launch(&shape);
     static int32_t tokens[ROWS];
-    static int32_t order[ROWS];
+    static int32_t order[2 * ROWS];
+    static int32_t places[4 * 3];
     static float dx[ROWS][2];
     static float leaves[ROWS][2];
     float table[3][2] = {{0}};
@@ -167,8 +168,8 @@ START_TEST(the_scatter_adds_in_position_order_in_leaves_and_leaves_as_a_tree)
         dx[i][1] = 1.0F;
         leaf[i / MODEL_SCATTER_LEAF] += tokens[i] == 1 ? dx[i][0] : 0.0F;
     }
-    void *operands[] = {tokens, dx, order, leaves, table};
-    ck_assert_int_eq(model_session_launch(session, "embedding-scatter", &with, operands, 5, &err),
+    void *operands[] = {tokens, dx, order, leaves, table, places};
+    ck_assert_int_eq(model_session_launch(session, "embedding-scatter", &with, operands, 6, &err),
                      0);
     float root = leaf[0] + (leaf[2] + leaf[3]); /* leaf 1 is absent */
     ck_assert(table[1][0] == root);
