@@ -54,7 +54,12 @@ int main(void)
         {{1, 128, 128, 2, 64, 128, 256}, MODEL_HALF_BF16},
         {{2, 128, 64, 1, 64, 128, 512}, MODEL_HALF_FP16},
     };
-    const struct model_runner runner = {NULL, 2, alloc, release, upload, download, launch};
+    const struct model_runner runner = {.multiprocessors = 2,
+                                        .alloc = alloc,
+                                        .release = release,
+                                        .upload = upload,
+                                        .download = download,
+                                        .launch = launch};
     unsigned failures = 0;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         failures += model_check_shape(&runner, &cases[i].shape, cases[i].half, 1);

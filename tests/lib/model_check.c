@@ -65,9 +65,10 @@ unsigned model_check_image(const struct model_runner *runner, const char *name,
     unsigned failures = 0;
     uint64_t digest[MODEL_OPERANDS_MAX] = {0};
     for (unsigned repeat = 0; repeat < repeats && failures == 0; repeat++) {
-        failures += run_once(runner, name, &one, kernels, kernels_count, host);
-        for (size_t i = 0; i < one.operands_count && failures == 0; i++) {
-            if (one.expected[i] == NULL) {
+        const bool ran = run_once(runner, name, &one, kernels, kernels_count, host) == 0;
+        failures += ran ? 0 : 1;
+        for (size_t i = 0; i < one.operands_count; i++) {
+            if (one.expected[i] == NULL || !ran) {
                 continue;
             }
             const char *operand = one.image->operands[i].name;
@@ -95,8 +96,23 @@ unsigned model_check_image(const struct model_runner *runner, const char *name,
     return failures;
 }
 
+/* Is it this runner's turn to make the next check? */
+static bool take(const struct model_runner *runner, unsigned *number)
+{
+    const unsigned mine = (*number)++;
+    if (mine < runner->first || (runner->slices != 0 && mine % runner->slices != runner->slice)) {
+        return false;
+    }
+    if (runner->at != NULL) {
+        *runner->at = mine;
+    }
+    seed = mine + 1;
+    return true;
+}
+
 static unsigned check_products(const struct model_runner *runner, const struct model_shape *shape,
-                               enum model_half half, unsigned repeats, unsigned *checked)
+                               enum model_half half, unsigned repeats, unsigned *number,
+                               unsigned *checked)
 {
     unsigned failures = 0;
     struct model_name names[MODEL_PRODUCTS_MAX];
@@ -108,7 +124,7 @@ static unsigned check_products(const struct model_runner *runner, const struct m
         ASSERT(model_image_find(names[i].text, &filled, &image, NULL) == 0);
         model_launch_sequences(&filled, shape->sequences);
         for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
-            if (!model_tile_serves(tile, &filled)) {
+            if (!model_tile_serves(tile, &filled) || !take(runner, number)) {
                 continue;
             }
             launch.half_out = (uint32_t)(tile % 2);
@@ -123,14 +139,21 @@ static unsigned check_products(const struct model_runner *runner, const struct m
 unsigned model_check_shape(const struct model_runner *runner, const struct model_shape *shape,
                            enum model_half half, unsigned repeats)
 {
+    unsigned number = 0;
     unsigned checked = 0;
-    unsigned failures = check_products(runner, shape, half, repeats, &checked);
+    unsigned failures = 0;
+    if (!runner->without_products && !runner->hopper) {
+        failures += check_products(runner, shape, half, repeats, &number, &checked);
+    }
     struct model_launch launch = case_launch(shape);
     struct model_name names[2];
     size_t count = model_transposes(shape, names);
-    for (size_t i = 0; i < count; i++, checked++) {
-        failures += model_check_image(runner, names[i].text, &launch, half, MODEL_TILE_NONE,
-                                      CASE_RANDOM, repeats);
+    for (size_t i = 0; i < count; i++) {
+        if (!runner->hopper && take(runner, &number)) {
+            failures += model_check_image(runner, names[i].text, &launch, half, MODEL_TILE_NONE,
+                                          CASE_RANDOM, repeats);
+            checked++;
+        }
     }
     for (size_t i = 0; i < model_images_count; i++) {
         const struct model_image *image = &model_images[i];
@@ -144,23 +167,34 @@ unsigned model_check_shape(const struct model_runner *runner, const struct model
         }
         if (model_device_plan(image->name, &launch, MODEL_TILE_NONE, runner->multiprocessors,
                               kernels, &ignored, NULL) != 0) {
-            (void)printf("no kernel yet: %s\n", image->name);
+            (void)printf("FAILED no kernel: %s\n", image->name);
+            failures++;
             continue;
         }
         int first = logits ? CASE_EQUAL : CASE_SAME;
         int last = logits ? CASE_MASKED : tokens ? CASE_ZIPF : CASE_SAME - 1;
-        failures += model_check_image(runner, image->name, &launch, half, MODEL_TILE_NONE,
-                                      CASE_RANDOM, repeats);
-        for (int flavour = first; flavour <= last; flavour++) {
-            failures += model_check_image(runner, image->name, &launch, half, MODEL_TILE_NONE,
-                                          (enum case_flavour)flavour, repeats);
+        for (int tile = 0; runner->hopper && tile < MODEL_TILES_COUNT; tile++) {
+            if (model_attention_serves(image->name, tile, &launch) &&
+                (runner->candidate < 0 || runner->candidate == tile) && take(runner, &number)) {
+                failures += model_check_image(runner, image->name, &launch, half, tile, CASE_RANDOM,
+                                              repeats);
+                checked++;
+            }
         }
-        checked++;
+        for (int flavour = first - 1; !runner->hopper && flavour <= last; flavour++) {
+            if (take(runner, &number)) {
+                failures += model_check_image(
+                    runner, image->name, &launch, half, MODEL_TILE_NONE,
+                    flavour < first ? CASE_RANDOM : (enum case_flavour)flavour, repeats);
+                checked++;
+            }
+        }
     }
-    (void)printf("%u images and tiles, %ux%u positions, width %u, vocabulary %u, %s, %u runs: %u "
-                 "failures\n",
-                 checked, shape->sequences, shape->length, shape->width, shape->vocabulary,
-                 half == MODEL_HALF_FP16 ? "fp16" : "bf16", repeats, failures);
+    (void)printf(
+        "%u checks of images and tiles, %ux%u positions, width %u, vocabulary %u, %s, %u runs: %u "
+        "failures\n",
+        checked, shape->sequences, shape->length, shape->width, shape->vocabulary,
+        half == MODEL_HALF_FP16 ? "fp16" : "bf16", repeats, failures);
     (void)fflush(stdout);
     return failures;
 }

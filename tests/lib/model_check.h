@@ -16,6 +16,15 @@ struct model_runner {
     /* Launches and waits. 0, or not, having said why. */
     int (*launch)(void *context, const struct model_kernel *kernel, enum model_half half,
                   const struct model_arguments *arguments);
+    /* What model_check_shape() makes of its checks, counted from 0: those from `first` on whose
+     * number is `slice` modulo `slices` (0: all); *at is the number of the one under way. */
+    unsigned first;
+    unsigned slice;
+    unsigned slices;
+    bool without_products;
+    bool hopper;   /* sm_90a's candidates, and nothing else: */
+    int candidate; /* -1: all */
+    unsigned *at;  /* NULL: nobody looks */
 };
 
 /* One image, `repeats` times (the operands are written anew each time); tile MODEL_TILE_NONE: no

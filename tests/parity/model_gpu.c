@@ -1,30 +1,52 @@
 /* The language model's images on the GPU against their oracles, and their times.
  *
- *   parity_model FOLDER check [REPEATS]     every image and tile on small shapes, then Coppelius'
+ *   parity_model FOLDER check [REPEATS]     every image and tile on small shapes
  *   parity_model FOLDER small               one small shape once: for compute-sanitizer
- *   parity_model FOLDER whole                the Coppelius sizes, twice
+ *   parity_model FOLDER whole [REPEATS]     the Coppelius sizes, but for the products
+ *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's attention, small and Coppelius'
  *   parity_model FOLDER time [SEQUENCES]    times: bytes and operations over them
+ *   parity_model FOLDER attention [SEQUENCES [CANDIDATE]]   times of sm_90a's attention
+ *   parity_model FOLDER products [SEQUENCES]   times of the products, for each tile
+ *
+ * check and whole spread their checks over processes that use the GPU at the same time (which is
+ * the load that the repetitions run under), and go on behind an image that took the GPU's context
+ * with it.
  *
  * FOLDER holds the kernels as the target model_images makes them. Exits 77, saying why, where there
  * is no GPU or no such file; 1 after a failure. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "gpu/cuda_driver.h"
+#include "gpu/model/maps.h"
 #include "gpu/model/tiles.h"
 #include "tests/lib/model_check.h"
 
-static const char *const files[] = {"flat",       "gelu",    "norm",    "layout",   "softmax",
-                                    "vocabulary", "scatter", "product", "attention"};
-enum { FILES = 9, RUNS = 20, FILE_MAX = 64 << 20 };
+static const char *const files[] = {"flat",
+                                    "gelu",
+                                    "norm",
+                                    "layout",
+                                    "softmax",
+                                    "vocabulary",
+                                    "scatter",
+                                    "product",
+                                    "attention",
+                                    "attention_hopper",
+                                    "attention_hopper_backward"};
+enum { FILES = 11, RUNS = 20, FILE_MAX = 64 << 20 };
 
 struct gpu {
     const struct cuda_driver *driver;
     const char *folder;
     unsigned multiprocessors;
+    bool hopper;
     cu_module modules[3][FILES]; /* [enum model_half] */
 };
 
@@ -44,7 +66,7 @@ static const char *half_name(enum model_half half)
 
 static void load(struct gpu *gpu, enum model_half half)
 {
-    for (size_t i = 0; i < FILES; i++) {
+    for (size_t i = 0; i < (gpu->hopper ? FILES : FILES - 2); i++) {
         char path[512];
         (void)snprintf(path, sizeof(path), "%s/%s_%s.fatbin", gpu->folder, files[i],
                        half_name(half));
@@ -81,6 +103,10 @@ static void open_gpu(struct gpu *gpu)
          gpu->driver->cuDeviceGetAttribute(&multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, device),
          "asking for multiprocessors");
     gpu->multiprocessors = (unsigned)multiprocessors;
+    int major;
+    must(gpu, gpu->driver->cuDeviceGetAttribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, device),
+         "asking for the capability");
+    gpu->hopper = major == 9;
     load(gpu, MODEL_HALF_FP16);
     load(gpu, MODEL_HALF_BF16);
 }
@@ -125,7 +151,7 @@ static cu_function find(struct gpu *gpu, const struct model_kernel *kernel, enum
     char entry[IMAGE_NAME_SIZE + 8];
     (void)snprintf(entry, sizeof(entry), "%s_%s", kernel->entry, half_name(half));
     cu_function function = NULL;
-    for (size_t i = 0; i < FILES && function == NULL; i++) {
+    for (size_t i = 0; i < FILES && function == NULL && gpu->modules[half][i] != NULL; i++) {
         if (gpu->driver->cuModuleGetFunction(&function, gpu->modules[half][i], entry) != 0) {
             function = NULL;
         }
@@ -134,7 +160,7 @@ static cu_function find(struct gpu *gpu, const struct model_kernel *kernel, enum
         (void)printf("FAILED no kernel %s\n", entry);
         exit(1);
     }
-    if (kernel->shared_bytes > 48 * 1024) {
+    if (kernel->shared_bytes > 32 * 1024) { /* 48 KiB, with what is static, go without */
         must(gpu,
              gpu->driver->cuFuncSetAttribute(function, CU_FUNCTION_DYNAMIC_SHARED_MAX,
                                              (int)kernel->shared_bytes),
@@ -144,10 +170,11 @@ static cu_function find(struct gpu *gpu, const struct model_kernel *kernel, enum
 }
 
 static void start(struct gpu *gpu, cu_function function, const struct model_kernel *kernel,
-                  const struct model_arguments *arguments)
+                  const struct model_arguments *arguments, const struct model_maps *maps)
 {
     struct model_arguments copy = *arguments;
-    void *parameters[] = {&copy};
+    struct model_maps copy_of_maps = *maps;
+    void *parameters[] = {&copy, &copy_of_maps};
     must(gpu,
          gpu->driver->cuLaunchKernel(function, kernel->grid[0], kernel->grid[1], kernel->grid[2],
                                      kernel->threads, 1, 1, kernel->shared_bytes, NULL, parameters,
@@ -155,11 +182,24 @@ static void start(struct gpu *gpu, cu_function function, const struct model_kern
          kernel->entry);
 }
 
+static struct model_maps make_maps(struct gpu *gpu, const struct model_kernel *kernel,
+                                   enum model_half half, const struct model_arguments *arguments)
+{
+    struct model_maps maps = {0};
+    struct err err = {0};
+    if (model_maps_make(gpu->driver, kernel, arguments, half, &maps, &err) != 0) {
+        (void)printf("FAILED %s\n", err.text);
+        exit(1);
+    }
+    return maps;
+}
+
 static int launch(void *context, const struct model_kernel *kernel, enum model_half half,
                   const struct model_arguments *arguments)
 {
     struct gpu *gpu = context;
-    start(gpu, find(gpu, kernel, half), kernel, arguments);
+    const struct model_maps maps = make_maps(gpu, kernel, half, arguments);
+    start(gpu, find(gpu, kernel, half), kernel, arguments, &maps);
     must(gpu, gpu->driver->cuStreamSynchronize(NULL), kernel->entry);
     return 0;
 }
@@ -173,10 +213,26 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* Random bits of halves around 1, or indices, a piece again and again. */
+static void fill_operand(struct gpu *gpu, char *device, uint64_t bytes, enum model_kind kind,
+                         uint32_t vocabulary, struct rand *rand)
+{
+    enum { PIECE = 1 << 20 }; /* words */
+    static uint32_t piece[PIECE];
+    for (size_t at = 0; at < PIECE; at++) {
+        uint32_t bits = (uint32_t)(rand_next(rand) >> 32);
+        piece[at] = kind == MODEL_I32 ? bits % vocabulary : (bits & 0x80ff80ffU) | 0x3f003f00U;
+    }
+    for (uint64_t done = 0; done < bytes; done += sizeof(piece)) {
+        uint64_t size = bytes - done < sizeof(piece) ? bytes - done : sizeof(piece);
+        upload(gpu, device + done, piece, size);
+    }
+}
+
 /* Microseconds of one run of the image, the mean of RUNS; its operands are random bits of halves
- * around 1 (zeros would flatter the products) or small indices. */
+ * around 1 (zeros would flatter the products) or small indices; the tokens, where given, those. */
 static double time_image(struct gpu *gpu, const char *name, const struct model_launch *filled,
-                         int tile, double *ret_bytes)
+                         int tile, const int32_t *tokens, double *ret_bytes)
 {
     const struct model_image *image;
     struct model_kernel kernels[MODEL_STAGES_MAX];
@@ -198,22 +254,20 @@ static double time_image(struct gpu *gpu, const char *name, const struct model_l
         if (bytes == 0) {
             continue;
         }
-        uint32_t *host = malloc(bytes + 4);
-        ASSERT(host != NULL);
-        for (uint64_t at = 0; at < (bytes + 3) / 4; at++) {
-            uint32_t bits = (uint32_t)(rand_next(&rand) >> 32);
-            host[at] = operand->kind == MODEL_I32 ? bits % filled->shape.vocabulary
-                                                  : (bits & 0x80ff80ffU) | 0x3f003f00U;
-        }
         arguments.operand[i] = alloc(gpu, bytes);
-        upload(gpu, arguments.operand[i], host, bytes);
-        free(host);
+        fill_operand(gpu, arguments.operand[i], bytes, operand->kind, filled->shape.vocabulary,
+                     &rand);
+        if (tokens != NULL && strcmp(operand->name, "tokens") == 0) {
+            upload(gpu, arguments.operand[i], tokens, bytes);
+        }
         *ret_bytes += operand->direction == MODEL_SCRATCH ? 0.0
                       : operand->direction == MODEL_INOUT ? 2.0 * (double)bytes
                                                           : (double)bytes;
     }
     cu_function functions[MODEL_STAGES_MAX];
+    struct model_maps maps[MODEL_STAGES_MAX];
     for (size_t k = 0; k < count; k++) {
+        maps[k] = make_maps(gpu, &kernels[k], MODEL_HALF_BF16, &arguments);
         functions[k] = find(gpu, &kernels[k], MODEL_HALF_BF16);
     }
     double began = 0.0;
@@ -223,7 +277,7 @@ static double time_image(struct gpu *gpu, const char *name, const struct model_l
             began = now();
         }
         for (size_t k = 0; k < count; k++) {
-            start(gpu, functions[k], &kernels[k], &arguments);
+            start(gpu, functions[k], &kernels[k], &arguments, &maps[k]);
         }
     }
     must(gpu, gpu->driver->cuStreamSynchronize(NULL), name);
@@ -251,7 +305,7 @@ static void time_products(struct gpu *gpu, const struct model_shape *shape)
         for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
             double bytes;
             if (model_tile_serves(tile, &filled)) {
-                double time = time_image(gpu, names[i].text, &filled, tile, &bytes);
+                double time = time_image(gpu, names[i].text, &filled, tile, NULL, &bytes);
                 double flops = 2.0 * filled.m * filled.n * (double)filled.k;
                 (void)printf(" %d: %.1f us %.0f", tile, time, flops / time / 1e6);
             }
@@ -260,18 +314,161 @@ static void time_products(struct gpu *gpu, const struct model_shape *shape)
     }
 }
 
+static void time_attention(struct gpu *gpu, const struct model_shape *shape, int candidate)
+{
+    for (size_t i = 0; i < model_images_count; i++) {
+        const char *name = model_images[i].name;
+        const struct model_launch filled = case_launch(shape);
+        for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+            if (model_attention_serves(name, tile, &filled) &&
+                (candidate < 0 || candidate == tile)) {
+                double bytes;
+                double time = time_image(gpu, name, &filled, tile, NULL, &bytes);
+                (void)printf("%-24s %10.1f us, candidate %d\n", name, time, tile);
+                (void)fflush(stdout);
+            }
+        }
+    }
+}
+
+/* The embedding's gradient, whose cost is a matter of the tokens. */
+static void time_scatter(struct gpu *gpu, const struct model_shape *shape)
+{
+    static const char *const flavours[] = {"distinct", "zipf", "same"};
+    const struct model_launch filled = case_launch(shape);
+    int32_t *tokens = malloc(filled.rows * sizeof(*tokens));
+    ASSERT(tokens != NULL);
+    for (size_t flavour = 0; flavour < 3; flavour++) {
+        struct rand rand = {11};
+        for (uint32_t row = 0; row < filled.rows; row++) {
+            const double uniform = (double)(rand_next(&rand) >> 11) * 0x1p-53;
+            const double zipf = pow((double)shape->vocabulary + 1.0, uniform) - 1.0;
+            tokens[row] = flavour == 0   ? (int32_t)(row * 5 % shape->vocabulary)
+                          : flavour == 1 ? (int32_t)fmin(zipf, (double)shape->vocabulary - 1.0)
+                                         : 7;
+        }
+        double bytes;
+        double time =
+            time_image(gpu, "embedding-scatter", &filled, MODEL_TILE_NONE, tokens, &bytes);
+        (void)printf("embedding-scatter-%s %10.1f us %8.0f GB/s\n", flavours[flavour], time,
+                     bytes / time / 1e3);
+    }
+    free(tokens);
+}
+
 static void time_images(struct gpu *gpu, const struct model_shape *shape)
 {
     for (size_t i = 0; i < model_images_count; i++) {
         const char *name = model_images[i].name;
         struct model_launch filled = case_launch(shape);
-        filled.count = 32U << 20;
+        filled.count = 64U << 20;
         if (strcmp(name, "tiled") == 0 || strcmp(name, "transpose") == 0) {
             continue;
         }
         double bytes;
-        double time = time_image(gpu, name, &filled, MODEL_TILE_NONE, &bytes);
+        double time = time_image(gpu, name, &filled, MODEL_TILE_NONE, NULL, &bytes);
         (void)printf("%-24s %10.1f us %8.0f GB/s\n", name, time, bytes / time / 1e3);
+        (void)fflush(stdout);
+    }
+    time_scatter(gpu, shape);
+}
+
+/* -- many processes ---------------------------------------------------------------------------- */
+
+struct part {
+    const struct model_shape *shape;
+    enum model_half half;
+    unsigned slice;
+    pid_t process;
+    unsigned tries; /* one more for each image that broke */
+};
+
+struct parts {
+    struct part part[64];
+    size_t count;
+    const char *folder;
+    unsigned slices;
+    unsigned repeats;
+    bool without_products;
+    bool hopper;
+    int candidate;
+    unsigned *at; /* of every part, shared with the processes */
+};
+
+static unsigned check_part(const struct parts *parts, size_t which, unsigned first)
+{
+    static struct gpu gpu;
+    const struct part *part = &parts->part[which];
+    gpu.folder = parts->folder;
+    open_gpu(&gpu);
+    const struct model_runner runner = {.context = &gpu,
+                                        .multiprocessors = gpu.multiprocessors,
+                                        .alloc = alloc,
+                                        .release = release,
+                                        .upload = upload,
+                                        .download = download,
+                                        .launch = launch,
+                                        .hopper = parts->hopper && gpu.hopper,
+                                        .candidate = parts->candidate,
+                                        .first = first,
+                                        .slice = part->slice,
+                                        .slices = parts->slices,
+                                        .without_products = parts->without_products,
+                                        .at = &parts->at[which]};
+    return model_check_shape(&runner, part->shape, part->half, parts->repeats);
+}
+
+static void start_part(struct parts *parts, size_t which, unsigned first)
+{
+    (void)fflush(stdout);
+    pid_t process = fork();
+    ASSERT(process >= 0);
+    if (process == 0) {
+        unsigned failures = check_part(parts, which, first);
+        (void)fflush(stdout);
+        _exit(failures == 0 ? 0 : 2); /* 1: broke at *at */
+    }
+    parts->part[which].process = process;
+}
+
+static unsigned run_parts(struct parts *parts)
+{
+    size_t size = parts->count * sizeof(*parts->at);
+    parts->at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT(parts->at != MAP_FAILED);
+    for (size_t i = 0; i < parts->count; i++) {
+        start_part(parts, i, 0);
+    }
+    unsigned failed = 0;
+    bool skipped = false;
+    for (size_t running = parts->count; running > 0;) {
+        int status = 0;
+        pid_t ended = wait(&status);
+        ASSERT(ended > 0);
+        size_t which = 0;
+        while (which < parts->count && parts->part[which].process != ended) {
+            which++;
+        }
+        ASSERT(which < parts->count);
+        const bool done = WIFEXITED(status) && WEXITSTATUS(status) != 1;
+        failed += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+        skipped = skipped || (WIFEXITED(status) && WEXITSTATUS(status) == 77);
+        if (!done && ++parts->part[which].tries < 20) {
+            (void)printf("goes on behind check %u\n", parts->at[which]);
+            start_part(parts, which, parts->at[which] + 1);
+        } else {
+            running--;
+        }
+    }
+    return skipped ? 77 : failed == 0 ? 0 : 1;
+}
+
+static void add_parts(struct parts *parts, const struct model_shape *shape, enum model_half half)
+{
+    for (unsigned slice = 0; slice < parts->slices; slice++) {
+        ASSERT(parts->count < sizeof(parts->part) / sizeof(parts->part[0]));
+        parts->part[parts->count++] =
+            (struct part){.shape = shape, .half = half, .slice = slice, .tries = 0};
     }
 }
 
@@ -281,30 +478,64 @@ int main(int count, char **words)
         (void)printf("skipped: give the folder of the kernels, and check, small or time\n");
         return 77;
     }
+    static const struct model_shape small[] = {{1, 128, 128, 2, 64, 128, 256},
+                                               {2, 256, 256, 2, 128, 384, 512},
+                                               {3, 384, 192, 3, 64, 256, 768},
+                                               {1, 640, 256, 2, 128, 128, 256}};
+    static struct model_shape coppelius = {1, 1024, 512, 8, 64, 1408, 12288};
+    const unsigned number = count > 3 ? (unsigned)strtoul(words[3], NULL, 10) : 0;
+    const int candidate = count > 4 ? (int)strtol(words[4], NULL, 10) : -1;
+    static struct parts parts;
+    parts.candidate = candidate;
+    parts.folder = words[1];
+    if (strcmp(words[2], "small") == 0) {
+        static unsigned at; /* no other process: compute-sanitizer looks at this one */
+        parts.at = &at;
+        parts.slices = 1;
+        parts.repeats = 1;
+        add_parts(&parts, &small[0], MODEL_HALF_BF16);
+        return check_part(&parts, 0, 0) == 0 ? 0 : 1;
+    }
+    if (strcmp(words[2], "check") == 0) {
+        parts.slices = 2;
+        parts.repeats = number != 0 ? number : 30;
+        for (size_t i = 0; i < 4; i++) {
+            add_parts(&parts, &small[i], MODEL_HALF_FP16);
+            add_parts(&parts, &small[i], MODEL_HALF_BF16);
+        }
+        return (int)run_parts(&parts);
+    }
+    if (strcmp(words[2], "hopper") == 0) {
+        parts.slices = 1;
+        parts.repeats = number != 0 ? number : 30;
+        parts.hopper = true;
+        for (size_t i = 0; i < 4; i++) {
+            add_parts(&parts, &small[i], MODEL_HALF_FP16);
+            add_parts(&parts, &small[i], MODEL_HALF_BF16);
+        }
+        add_parts(&parts, &coppelius, MODEL_HALF_BF16);
+        return (int)run_parts(&parts);
+    }
+    if (strcmp(words[2], "whole") == 0) {
+        parts.slices = 12;
+        parts.repeats = number != 0 ? number : 2;
+        parts.without_products = true;
+        add_parts(&parts, &coppelius, MODEL_HALF_BF16);
+        return (int)run_parts(&parts);
+    }
     static struct gpu gpu;
     gpu.folder = words[1];
     open_gpu(&gpu);
-    const struct model_runner runner = {
-        &gpu, gpu.multiprocessors, alloc, release, upload, download, launch};
-    const struct model_shape small[] = {{1, 128, 128, 2, 64, 128, 256},
-                                        {2, 256, 256, 2, 128, 384, 512},
-                                        {3, 384, 192, 3, 64, 256, 768}};
-    struct model_shape coppelius = {1, 1024, 512, 8, 64, 1408, 12288};
-    unsigned failures = 0;
-    if (strcmp(words[2], "small") == 0) {
-        failures += model_check_shape(&runner, &small[0], MODEL_HALF_BF16, 1);
-    } else if (strcmp(words[2], "check") == 0) {
-        unsigned repeats = count > 3 ? (unsigned)strtoul(words[3], NULL, 10) : 30;
-        for (size_t i = 0; i < 3; i++) {
-            failures += model_check_shape(&runner, &small[i], MODEL_HALF_FP16, repeats);
-            failures += model_check_shape(&runner, &small[i], MODEL_HALF_BF16, repeats);
-        }
-    } else if (strcmp(words[2], "whole") == 0) {
-        failures += model_check_shape(&runner, &coppelius, MODEL_HALF_BF16, 2);
-    } else {
-        coppelius.sequences = count > 3 ? (uint32_t)strtoul(words[3], NULL, 10) : 16;
+    coppelius.sequences = number != 0 ? number : 16;
+    if (strcmp(words[2], "products") == 0) {
         time_products(&gpu, &coppelius);
+    } else if (strcmp(words[2], "attention") == 0) {
+        time_attention(&gpu, &coppelius, candidate);
+        coppelius.heads = 4;
+        coppelius.head = 128;
+        time_attention(&gpu, &coppelius, candidate);
+    } else {
         time_images(&gpu, &coppelius);
     }
-    return failures == 0 ? 0 : 1;
+    return 0;
 }

@@ -189,6 +189,8 @@ START_TEST(the_gpu_is_told_only_what_a_kernel_serves)
         {"tiled-rr-m1024-n1536-k512", &coppelius, 8, "tile 8 does not serve"},
         {"transpose-g8-r1024-c32", &coppelius, MODEL_TILE_NONE, "it serves multiples of 64"},
         {"attention-forward", &odd, MODEL_TILE_NONE, "head = 96; it serves 64 and 128"},
+        {"attention-key", &coppelius, 1, "candidate 1 does not serve head 64, length 1024"},
+        {"attention-query", &coppelius, 99, "candidate 99 does not serve head 64"},
         {"embedding-scatter", &many, MODEL_TILE_NONE, "266240 rows; it serves 262144"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -224,6 +226,39 @@ START_TEST(a_products_grid_covers_c)
 }
 END_TEST
 
+/* sm_90a's attention: what the copy engine is to walk, and pairs of tiles of the same work. */
+START_TEST(a_hopper_attention_walks_its_operands_by_boxes)
+{
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t count;
+    struct model_shape shape = coppelius;
+    shape.sequences = 3;
+    struct model_launch launch = filled("attention-query", &shape);
+    ck_assert(model_attention_serves("attention-query", 0, &launch));
+    ck_assert(!model_attention_serves("attention-query", -1, &launch));
+    ck_assert(!model_attention_serves("softmax-forward", 0, &launch));
+    ck_assert_int_eq(model_device_plan("attention-query", &launch, 0, 132, kernels, &count, NULL),
+                     0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(kernels[0].entry, "hopper_query0");
+    ck_assert_uint_eq(kernels[0].threads, 4 * 128);
+    ck_assert_uint_eq(kernels[0].grid[0], 3); /* tiles of 192 rows: 6 */
+    ck_assert_uint_eq(kernels[0].grid[1], 3 * 8);
+    ck_assert_uint_eq(kernels[0].boxes_count, 4);
+    ck_assert_uint_eq(kernels[0].boxes[3].operand, 4); /* dout */
+    ck_assert_uint_eq(kernels[0].boxes[3].columns, 64);
+    ck_assert_uint_eq(kernels[0].boxes[3].rows, 3 * 8 * 1024);
+    /* Two tiles of queries and dout for three warpgroups, three steps of 64 keys and values. */
+    ck_assert_uint_eq(kernels[0].shared_bytes, (2 * 2 * 3 * 64 + 3 * 2 * 64) * 128 + 1024);
+    launch = filled("attention-forward", &shape);
+    ck_assert_int_eq(model_device_plan("attention-forward", &launch, MODEL_TILE_NONE, 132, kernels,
+                                       &count, NULL),
+                     0);
+    ck_assert_str_eq(kernels[0].entry, "attention_forward64"); /* any GPU's */
+    ck_assert_uint_eq(kernels[0].boxes_count, 0);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("model_catalogue");
@@ -235,6 +270,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, an_image_outside_the_sessions_registry_is_not_launched);
     tcase_add_test(tcase, the_gpu_is_told_only_what_a_kernel_serves);
     tcase_add_test(tcase, a_products_grid_covers_c);
+    tcase_add_test(tcase, a_hopper_attention_walks_its_operands_by_boxes);
     suite_add_tcase(suite, tcase);
     return suite;
 }
