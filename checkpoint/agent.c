@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "checkpoint/agent_room.h"
 
 void agent_init(struct agent *agent, uint64_t job, uint32_t node, uint64_t incarnation)
 {
@@ -38,7 +39,7 @@ bool agent_holds_capture(const struct agent *agent, const struct state *state)
     return capture->ends || job->begun_step < capture->step; /* Else aborted, and let go. */
 }
 
-static bool contains(const uint64_t *epochs, uint32_t count, uint64_t epoch)
+bool agent_contains(const uint64_t *epochs, uint32_t count, uint64_t epoch)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (epochs[i] == epoch) {
@@ -48,20 +49,20 @@ static bool contains(const uint64_t *epochs, uint32_t count, uint64_t epoch)
     return false;
 }
 
-/* What one call looks at. */
-struct look {
-    struct agent *agent;
-    const struct state *state;
-    const struct state_job *job;
-    struct agent_action *action;
-};
-
-static enum agent_kind files(struct look *look, enum agent_kind kind, uint64_t epoch)
+enum agent_kind agent_files(struct look *look, enum agent_kind kind, uint64_t epoch)
 {
     look->action->kind = kind;
     look->action->epoch = epoch;
     look->agent->busy = true;
     return kind;
+}
+
+enum agent_kind agent_propose(struct look *look, enum command_kind kind, uint64_t epoch)
+{
+    ASSERT(look->action->command.kind == kind);
+    look->action->kind = AGENT_PROPOSE;
+    look->action->epoch = epoch;
+    return AGENT_PROPOSE;
 }
 
 static enum agent_kind propose_abort(struct look *look, uint64_t epoch, const char *reason)
@@ -74,9 +75,7 @@ static enum agent_kind propose_abort(struct look *look, uint64_t epoch, const ch
     int size = snprintf(c->abort.reason, sizeof(c->abort.reason), "node '%s': %s",
                         state_node_name(look->state, look->agent->node), reason);
     (void)size; /* A long one is cut. */
-    look->action->kind = AGENT_PROPOSE;
-    look->action->epoch = epoch;
-    return AGENT_PROPOSE;
+    return agent_propose(look, COMMAND_ABORT, epoch);
 }
 
 /* The open publication's own part where this process owes something to it. */
@@ -116,7 +115,7 @@ static enum agent_kind next_stage(struct look *look)
     }
     checkpoint_shard_name((uint32_t)(shard - open->shards), open->shards_count,
                           look->action->shard);
-    return files(look, AGENT_STAGE, open->epoch);
+    return agent_files(look, AGENT_STAGE, open->epoch);
 }
 
 static enum agent_kind next_vote(struct look *look)
@@ -131,6 +130,12 @@ static enum agent_kind next_vote(struct look *look)
     if (first && !agent->capture.vectors_ready) {
         return AGENT_IDLE;
     }
+    for (uint32_t i = 0; i < shard->holders_count; i++) {
+        uint32_t holder = shard->holders[i];
+        if (holder != agent->node && (agent->stored_by & agent_bit(holder - 1)) == 0) {
+            return AGENT_IDLE; /* It has not said yet that its copy is durable. */
+        }
+    }
     struct command *c = &look->action->command;
     *c = (struct command){.kind = COMMAND_PREPARED};
     c->prepared.job = look->job->id;
@@ -141,37 +146,71 @@ static enum agent_kind next_vote(struct look *look)
     c->prepared.step = open->step;
     memcpy(c->prepared.sha256, agent->staged_sha256, SHA256_SIZE);
     c->prepared.size = agent->staged_size;
-    c->prepared.holders_count = 1;
-    c->prepared.holders[0] = agent->node;
+    c->prepared.holders_count = shard->holders_count;
+    memcpy(c->prepared.holders, shard->holders, sizeof(shard->holders[0]) * shard->holders_count);
     if (first) {
         c->prepared.has_vectors = true;
         memcpy(c->prepared.parameter_sha256, agent->capture.parameter_sha256, SHA256_SIZE);
         memcpy(c->prepared.accumulator_sha256, agent->capture.accumulator_sha256, SHA256_SIZE);
         c->prepared.loss_bits = agent->capture.loss_bits;
     }
-    look->action->kind = AGENT_PROPOSE;
-    look->action->epoch = open->epoch;
-    return AGENT_PROPOSE;
+    return agent_propose(look, COMMAND_PREPARED, open->epoch);
 }
 
-/* Committed epochs that are newer than CURRENT, oldest first. */
+/* Committed epochs of which all that is to lie here does, oldest first. An older one than CURRENT
+ * names is published where copies of it came late. */
 static enum agent_kind next_publish(struct look *look)
 {
     const struct agent *agent = look->agent;
     const struct folder_view *view = &agent->view;
     for (uint32_t i = 0; i < look->job->epochs_count; i++) {
         const struct state_epoch *epoch = look->job->epochs[i];
-        const struct state_shard *shard = state_shard(epoch, agent->node);
-        if (shard == NULL || epoch->epoch <= view->current || epoch->epoch <= agent->lost_epoch) {
+        uint64_t wanted = agent_wanted(agent, epoch);
+        bool there = agent_contains(view->published, view->published_count, epoch->epoch);
+        uint64_t here = agent_here(agent, epoch->epoch, there);
+        if (wanted == 0 || (wanted & ~here) != 0 || (there && epoch->epoch <= view->current)) {
             continue;
         }
         manifest_of_state(look->state, look->job, epoch, &look->action->manifest);
-        checkpoint_shard_name((uint32_t)(shard - epoch->shards), epoch->shards_count,
-                              look->action->shard);
-        look->action->verify = agent->staged_epoch != epoch->epoch;
-        return files(look, AGENT_PUBLISH, epoch->epoch);
+        look->action->ranks = wanted;
+        look->action->trusted = agent_trusted(agent, epoch);
+        return agent_files(look, AGENT_PUBLISH, epoch->epoch);
     }
     return AGENT_IDLE;
+}
+
+/* Whether something newer will be published here: CURRENT waits for it. */
+static bool more_to_come(const struct look *look)
+{
+    const struct state_epoch *open = look->job->open;
+    for (uint32_t i = 0; i < look->job->epochs_count; i++) {
+        if (agent_wanted(look->agent, look->job->epochs[i]) != 0) {
+            return true;
+        }
+    }
+    return open != NULL &&
+           (state_shard(open, look->agent->node) != NULL || agent_placed(look->agent, open));
+}
+
+/* CURRENT names what is not agreed on any more: lost everywhere, or collected where nothing newer
+ * lies. */
+static enum agent_kind next_retract(struct look *look)
+{
+    const struct folder_view *view = &look->agent->view;
+    uint64_t newest = 0;
+    if (view->current == 0 || view->current >= look->job->epoch_next ||
+        state_epoch(look->job, view->current) != NULL) {
+        return AGENT_IDLE;
+    }
+    for (uint32_t i = 0; i < look->job->epochs_count; i++) {
+        uint64_t epoch = look->job->epochs[i]->epoch;
+        newest = agent_contains(view->published, view->published_count, epoch) ? epoch : newest;
+    }
+    if (newest == 0 && view->current > look->job->lost_epoch && more_to_come(look)) {
+        return AGENT_IDLE;
+    }
+    look->action->current = newest;
+    return agent_files(look, AGENT_RETRACT, view->current);
 }
 
 static enum agent_kind next_report(struct look *look)
@@ -182,7 +221,7 @@ static enum agent_kind next_report(struct look *look)
         const struct state_epoch *epoch = look->job->epochs[i];
         const struct state_shard *shard = state_shard(epoch, agent->node);
         if (shard == NULL || shard->published || epoch->epoch > view->current ||
-            !contains(view->published, view->published_count, epoch->epoch)) {
+            !agent_contains(view->published, view->published_count, epoch->epoch)) {
             continue;
         }
         struct command *c = &look->action->command;
@@ -190,9 +229,7 @@ static enum agent_kind next_report(struct look *look)
         c->published.job = look->job->id;
         c->published.epoch = epoch->epoch;
         c->published.node = agent->node;
-        look->action->kind = AGENT_PROPOSE;
-        look->action->epoch = epoch->epoch;
-        return AGENT_PROPOSE;
+        return agent_propose(look, COMMAND_PUBLISHED, epoch->epoch);
     }
     return AGENT_IDLE;
 }
@@ -204,18 +241,24 @@ static enum agent_kind next_leftover(struct look *look)
         uint64_t number = view->staged[i];
         const struct state_epoch *epoch = state_epoch(look->job, number);
         /* A number that the log does not know yet is not ours to judge. */
-        if (number < look->job->epoch_next &&
-            (epoch == NULL || state_shard(epoch, look->agent->node) == NULL ||
-             (state_epoch_committed(epoch) &&
-              contains(view->published, view->published_count, number)))) {
-            return files(look, AGENT_DISCARD, number);
+        bool there = agent_contains(view->published, view->published_count, number);
+        bool part = false;
+        if (epoch != NULL && state_epoch_committed(epoch)) { /* Once published: parts of a copy. */
+            uint64_t wanted = agent_wanted(look->agent, epoch);
+            part = (there ? wanted & ~agent_here(look->agent, number, true) : wanted) != 0;
+        } else if (epoch != NULL) {
+            part =
+                state_shard(epoch, look->agent->node) != NULL || agent_placed(look->agent, epoch);
+        }
+        if (number < look->job->epoch_next && !part) {
+            return agent_files(look, AGENT_DISCARD, number);
         }
     }
     for (uint32_t i = 0; i < view->published_count; i++) {
         uint64_t number = view->published[i];
-        if (number < look->job->epoch_next && number < view->current &&
-            state_epoch(look->job, number) == NULL) {
-            return files(look, AGENT_DELETE, number);
+        if (number < look->job->epoch_next && number != view->current &&
+            state_epoch(look->job, number) == NULL) { /* Collected, or lost everywhere. */
+            return agent_files(look, AGENT_DELETE, number);
         }
     }
     return AGENT_IDLE;
@@ -234,14 +277,22 @@ enum agent_kind agent_next(struct agent *agent, const struct state *state, bool 
     struct look look = {agent, state, job, ret_action};
     checkpoint_job_folder(job, ret_action->folder);
     if (!agent->scanned) {
-        return files(&look, AGENT_SCAN, 0);
+        return agent_files(&look, AGENT_SCAN, 0);
     }
     enum agent_kind kind = next_abort(&look);
+    static enum agent_kind (*const always[])(struct look *) = {next_stage, next_vote,
+                                                               agent_next_offered};
+    static enum agent_kind (*const later[])(struct look *) = {
+        next_report,           agent_next_dropped, agent_next_verify, agent_next_fetch,
+        agent_next_replicated, next_retract,       agent_next_trim,   next_leftover};
     kind = kind == AGENT_IDLE && caught_up ? next_publish(&look) : kind;
-    kind = kind == AGENT_IDLE ? next_stage(&look) : kind;
-    kind = kind == AGENT_IDLE ? next_vote(&look) : kind;
-    kind = kind == AGENT_IDLE && caught_up ? next_report(&look) : kind;
-    kind = kind == AGENT_IDLE && caught_up ? next_leftover(&look) : kind;
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]) && kind == AGENT_IDLE; i++) {
+        kind = always[i](&look);
+    }
+    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]) && kind == AGENT_IDLE && caught_up;
+         i++) {
+        kind = later[i](&look);
+    }
     ret_action->kind = kind;
     return kind;
 }
@@ -259,6 +310,7 @@ int agent_done(struct agent *agent, const struct agent_action *action,
     if (action->kind == AGENT_STAGE) {
         if (result->code == 0) {
             agent->staged_epoch = action->epoch;
+            agent->stored_by = 0;
             memcpy(agent->staged_sha256, result->sha256, SHA256_SIZE);
             agent->staged_size = result->size;
         } else {
@@ -268,9 +320,15 @@ int agent_done(struct agent *agent, const struct agent_action *action,
             agent->failed_reason[size] = '\0';
         }
     }
-    if (action->kind == AGENT_PUBLISH &&
-        (result->code == ERR_DAMAGED || result->code == ERR_NOT_FOUND)) {
-        agent->lost_epoch = action->epoch;
+    agent_mark(agent, action->epoch, result->good, result->bad);
+    if (action->kind == AGENT_COPY) {
+        agent->tries += result->code == 0 ? 0 : 1;
+        struct agent_offer *offer = &agent->offers[action->rank];
+        if (result->code == 0 && agent->offers_epoch == action->epoch &&
+            offer->size == action->size &&
+            memcmp(offer->sha256, action->sha256, SHA256_SIZE) == 0) {
+            offer->stored = true;
+        }
     }
     return result->code;
 }

@@ -1,26 +1,37 @@
 /* The local agent of publication: what this node's files must become, one action after another.
  *
  * agent_next() is pure: the agreed state and what this process knows of its files in, the next
- * action out. The caller does it, AGENT_STAGE .. AGENT_DELETE with agent_execute() on a worker
- * thread (one at a time a job), proposals through the control room, and gives the result to
- * agent_done(). Then, and after each applied entry, it asks again. A crash at any point is no case
- * of its own: the next process scans the folder and goes on.
+ * action out. The caller does it, AGENT_SCAN .. AGENT_RETRACT with agent_execute() (AGENT_COPY with
+ * agent_execute_copy()) on a worker thread, one at a time a job, proposals through the control
+ * room, and gives the result to agent_done(). Then, and after each applied entry, it asks again. A
+ * crash at any point is no case of its own: the next process scans the folder and goes on.
  *
  * Order of the durable steps (each fsynced where it says so):
  *   STAGE    mkdir staging/epoch-N, fsync the folders above; write the shard as .part, fsync it,
  *            rename it, fsync the folder. Before that nothing is voted.
- *   VOTE     PREPARED, proposed until seen applied or the epoch is decided
- *   PUBLISH  manifest.json and SHA256SUMS into staging, fsynced, fsync the folder; rename the
- * folder to epoch-N, fsync both parents; CURRENT.new, fsync, rename, fsync: published here REPORT
- * PUBLISHED, proposed until seen applied DISCARD  staging of an epoch that is neither open nor
- * committed, DELETE an epoch that is collected and older than CURRENT: only when caught up with the
- * leader, since a log that is behind does not know what was decided.
+ *   COPY     on each node that BEGIN placed a copy on, once the shard's node offers it
+ * (agent_words): fetched as .part (a part that is there is gone on with), its digest compared,
+ * fsynced, renamed, the folder fsynced. Then it says STORED. VOTE     PREPARED, when all holders
+ * said STORED; proposed until seen applied or decided PUBLISH  manifest.json and SHA256SUMS into
+ * staging, fsynced, fsync the folder; rename the folder to epoch-N, fsync both parents;
+ * CURRENT.new, fsync, rename, fsync: published here REPORT   PUBLISHED, proposed until seen applied
+ *   DISCARD  staging of an epoch that is neither open nor committed, DELETE an epoch that is
+ *            collected and older than CURRENT
+ *   VERIFY   digests of shards that lie here: before a run starts from them, and in the background.
+ *            A damaged one is put aside (.damaged). What this node should hold and does not is
+ *            DROPPED in the log; the leader ASSIGNs a node, which COPYs from a holder and says
+ *            REPLICATED.
+ *   TRIM     shards that nobody needs here any more
+ *   RETRACT  CURRENT names an epoch that is lost everywhere: the newest agreed one here instead
+ * All but STAGE, COPY and VOTE only when caught up with the leader, since a log that is behind does
+ * not know what was decided.
  *
- * Thread: the loop, agent_execute() excepted. struct agent is the caller's, one for each job. */
+ * Thread: the loop, agent_execute*() excepted. struct agent is the caller's, one for each job. */
 #ifndef COPPELIUS_CHECKPOINT_AGENT_H
 #define COPPELIUS_CHECKPOINT_AGENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -43,6 +54,42 @@ struct agent_capture {
     uint64_t loss_bits;
 };
 
+/* Between the node of a shard and those that are to hold a copy of it, while its epoch is open. May
+ * be lost, doubled or late: said again until the shard is prepared. */
+enum agent_word_kind {
+    AGENT_OFFER = 1, /* shard's node to holder: it is durable here, fetch it */
+    AGENT_STORED =
+        2, /* holder to shard's node: the copy is durable here, its digest was compared */
+};
+
+#define AGENT_WORDS_MAX (STATE_NODES_MAX + COMMAND_HOLDERS_MAX)
+
+struct agent_word {
+    enum agent_word_kind kind;
+    uint32_t node; /* whom it goes to, or whom it came from */
+    uint64_t job;
+    uint64_t epoch;
+    uint32_t rank;
+    uint64_t size;
+    uint8_t sha256[SHA256_SIZE];
+};
+
+/* A shard of the open epoch that another node offered, or that is stored here. */
+struct agent_offer {
+    uint32_t node; /* that offered it; 0: none */
+    bool stored;   /* by this process */
+    uint64_t size;
+    uint8_t sha256[SHA256_SIZE];
+};
+
+#define AGENT_GOOD_MAX 64
+
+/* Shards of a committed epoch whose digests this process has compared. */
+struct agent_good {
+    uint64_t epoch; /* 0: none */
+    uint64_t ranks;
+};
+
 struct agent {
     uint64_t job;
     uint32_t node;        /* this one */
@@ -56,9 +103,18 @@ struct agent {
     uint64_t staged_epoch;
     uint8_t staged_sha256[SHA256_SIZE];
     uint64_t staged_size;
+    uint64_t stored_by; /* nodes that hold a copy of it, bit id - 1 */
+    uint64_t offers_epoch;
+    struct agent_offer offers[STATE_NODES_MAX]; /* by rank */
+    struct agent_good good[AGENT_GOOD_MAX];     /* a ring */
+    uint32_t good_next;
+    uint64_t need_epoch; /* a run starts from it here: shards `need_ranks` must lie here; 0: none */
+    uint64_t need_ranks;
+    uint64_t scrub_next;   /* the epoch from which on the background check goes on; 0: none */
+    uint64_t scrubs;       /* background checks that came to their end */
+    uint32_t tries;        /* of copying; another holder is asked each time */
     uint64_t failed_epoch; /* staging failed: an ABORT is owed; 0: none */
     char failed_reason[COMMAND_REASON_SIZE];
-    uint64_t lost_epoch; /* committed, but its files are missing or damaged here: not published */
 };
 
 enum agent_kind {
@@ -68,7 +124,11 @@ enum agent_kind {
     AGENT_PUBLISH, /* execute */
     AGENT_DISCARD, /* execute: delete staging/epoch-N */
     AGENT_DELETE,  /* execute: delete epoch-N, never the one CURRENT names */
-    AGENT_PROPOSE, /* propose `command` (PREPARED, ABORT or PUBLISHED); no agent_done() */
+    AGENT_VERIFY,  /* execute: compare digests of `ranks` */
+    AGENT_TRIM,    /* execute: delete shards `ranks` of epoch-N */
+    AGENT_RETRACT, /* execute: CURRENT names `current` again, 0: there is none */
+    AGENT_COPY,    /* execute_copy: shard `rank` from node `from` */
+    AGENT_PROPOSE, /* propose `command`; no agent_done() */
 };
 
 struct agent_action {
@@ -76,10 +136,18 @@ struct agent_action {
     uint64_t job;
     uint64_t epoch;
     char folder[FOLDER_PATH_SIZE];  /* the job's */
-    char shard[MANIFEST_TEXT_SIZE]; /* this node's file in the epoch */
-    struct manifest manifest;       /* of AGENT_PUBLISH */
-    bool verify;            /* AGENT_PUBLISH: the shard is from an earlier process, read it */
-    struct command command; /* of AGENT_PROPOSE; wall_ms is the caller's to fill */
+    char shard[MANIFEST_TEXT_SIZE]; /* the file in the epoch: of STAGE and COPY */
+    struct manifest manifest;       /* of a committed epoch; decided_index 0: of an open one */
+    uint64_t ranks;                 /* of PUBLISH (what lies in staging), VERIFY, TRIM */
+    uint64_t trusted; /* PUBLISH: of them, those that this process has written or compared */
+    uint64_t keep;    /* TRIM, VERIFY, COPY: the shards that lie here and stay */
+    bool published;   /* COPY: its epoch's folder is there already */
+    uint32_t rank;    /* COPY */
+    uint32_t from;    /* COPY: a node that holds it */
+    uint8_t sha256[SHA256_SIZE]; /* COPY */
+    uint64_t size;               /* COPY */
+    uint64_t current;            /* RETRACT */
+    struct command command;      /* of AGENT_PROPOSE; wall_ms is the caller's to fill */
 };
 
 struct agent_result {
@@ -90,9 +158,12 @@ struct agent_result {
     bool scanned;  /* `view` is true */
     bool repaired; /* SCAN: CURRENT was damaged and names the newest epoch here again */
     struct err err;
-    struct folder_view view;     /* after AGENT_SCAN, PUBLISH, DISCARD, DELETE */
+    struct folder_view view;     /* after all but AGENT_PROPOSE */
     uint8_t sha256[SHA256_SIZE]; /* after AGENT_STAGE */
     uint64_t size;
+    uint64_t good;      /* PUBLISH, VERIFY, COPY: shards whose digest was compared and is right */
+    uint64_t bad;       /* PUBLISH, VERIFY: missing or damaged; the latter are put aside */
+    char bad_text[256]; /* what is wrong with the first of them */
 };
 
 void agent_init(struct agent *agent, uint64_t job, uint32_t node, uint64_t incarnation);
@@ -103,9 +174,23 @@ void agent_capture(struct agent *agent, const struct agent_capture *capture);
 /* True while the capture must be kept in memory (see coordinator_report). */
 bool agent_holds_capture(const struct agent *agent, const struct state *state);
 
+/* A run starts from shards `ranks` (bit rank) of the epoch: they are fetched where they are not
+ * here, and compared. True when all is here and right. Until agent_need(agent, 0, 0). */
+bool agent_need(struct agent *agent, uint64_t epoch, uint64_t ranks);
+/* What is known to be right is doubted: a reader found damage. */
+void agent_doubt(struct agent *agent, uint64_t epoch);
+/* Begins a background check of all that lies here; agent->scrubs counts those that ended. */
+void agent_scrub(struct agent *agent);
+
+/* What is to be said to others now, at most AGENT_WORDS_MAX; the same again until it is heard. */
+size_t agent_words(const struct agent *agent, const struct state *state,
+                   struct agent_word words[AGENT_WORDS_MAX]);
+/* A word came from word->node. True: agent_next() may have more to do. */
+bool agent_hear(struct agent *agent, const struct state *state, const struct agent_word *word);
+
 /* caught_up: everything that was committed when the current leader was last heard is applied here.
  * Before that nothing is published or deleted. Fills *ret_action; its kind is also returned.
- * AGENT_STAGE .. AGENT_DELETE mark the agent busy until agent_done(). */
+ * AGENT_SCAN .. AGENT_COPY mark the agent busy until agent_done(). */
 enum agent_kind agent_next(struct agent *agent, const struct state *state, bool caught_up,
                            struct agent_action *ret_action);
 
@@ -113,9 +198,21 @@ enum agent_kind agent_next(struct agent *agent, const struct state *state, bool 
 void agent_execute(struct fs *fs, const struct agent_action *action,
                    const struct shard_content *content, struct agent_result *ret_result);
 
+/* Where AGENT_COPY's bytes come from: exactly size bytes of the shard's file, or an error. */
+struct agent_source {
+    void *context;
+    int (*read)(void *context, uint64_t offset, void *bytes, size_t size, struct err *err);
+};
+
+/* Does AGENT_COPY (blocking). Bounded memory; after an error of the source the part stays and the
+ * next try goes on with it. ERR_DAMAGED where what came has another digest (the part is deleted).
+ */
+void agent_execute_copy(struct fs *fs, const struct agent_action *action,
+                        const struct agent_source *source, struct agent_result *ret_result);
+
 /* Takes the result in. A failed STAGE is turned into an ABORT proposal (its file has been deleted);
- * a PUBLISH whose files are missing or damaged is not tried again; what failed otherwise is, at the
- * next agent_next(): the caller waits a while and shows result->err. Returns result->code. */
+ * what failed otherwise is tried again at the next agent_next(): the caller waits a while and shows
+ * result->err. Returns result->code. */
 int agent_done(struct agent *agent, const struct agent_action *action,
                const struct agent_result *result);
 

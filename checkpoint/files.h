@@ -35,5 +35,8 @@ int files_current_repair(struct fs *fs, const char *folder, bool *ret_repaired, 
                          struct err *err);
 int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
                           struct err *err);
+/* The same, backwards: of a job whose newest epoch was lost on all nodes. */
+int files_current_back(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
+                       struct err *err);
 
 #endif

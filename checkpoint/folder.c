@@ -76,6 +76,28 @@ static int list_epochs(struct fs *fs, const char *path, uint64_t *epochs, uint32
     return 0;
 }
 
+static void on_file(void *context, const char *name, bool is_folder)
+{
+    uint64_t *shards = context;
+    int rank = is_folder ? -1 : checkpoint_shard_of_name(name);
+    *shards |= rank < 0 ? 0 : UINT64_C(1) << rank;
+}
+
+/* Which shards lie in each of the epochs' folders below `path`. */
+static int list_shards(struct fs *fs, const char *path, const uint64_t *epochs, uint32_t count,
+                       uint64_t *shards, struct err *err)
+{
+    char folder[FOLDER_PATH_SIZE];
+    int code = 0;
+    for (uint32_t i = 0; i < count && code == 0; i++) {
+        checkpoint_epoch_folder(path, epochs[i], folder);
+        shards[i] = 0;
+        code = fs->ops->list(fs, folder, on_file, &shards[i], err);
+        code = code == ERR_NOT_FOUND ? 0 : code;
+    }
+    return code;
+}
+
 int folder_scan(struct fs *fs, const char *folder, struct folder_view *ret_view, struct err *err)
 {
     char path[FOLDER_PATH_SIZE];
@@ -88,6 +110,13 @@ int folder_scan(struct fs *fs, const char *folder, struct folder_view *ret_view,
     if (code == 0) {
         (void)snprintf(path, sizeof(path), "%s/staging", folder);
         code = list_epochs(fs, path, made->staged, &made->staged_count, err);
+    }
+    if (code == 0) {
+        code = list_shards(fs, path, made->staged, made->staged_count, made->staged_shards, err);
+    }
+    if (code == 0) {
+        code = list_shards(fs, folder, made->published, made->published_count,
+                           made->published_shards, err);
     }
     if (code == 0) {
         *ret_view = *made;
@@ -198,6 +227,12 @@ int files_current_replace(struct fs *fs, const char *folder, uint64_t epoch, boo
                        "'%s/CURRENT' is at epoch %" PRIu64 " and does not go back to %" PRIu64,
                        folder, before, epoch);
     }
+    return write_current(fs, folder, epoch, ret_fatal, err);
+}
+
+int files_current_back(struct fs *fs, const char *folder, uint64_t epoch, bool *ret_fatal,
+                       struct err *err)
+{
     return write_current(fs, folder, epoch, ret_fatal, err);
 }
 

@@ -25,6 +25,9 @@ struct folder_view {
     uint64_t staged[FOLDER_ENTRIES_MAX];
     uint32_t published_count;
     uint64_t published[FOLDER_ENTRIES_MAX];
+    /* Shards whose files lie in each of them, bit rank; parts are none. */
+    uint64_t staged_shards[FOLDER_ENTRIES_MAX];
+    uint64_t published_shards[FOLDER_ENTRIES_MAX];
 };
 
 /* "jobs/7-california" */

@@ -41,6 +41,19 @@ void checkpoint_shard_name(uint32_t rank, uint32_t ranks, char name[MANIFEST_TEX
                    rank + 1, ranks);
 }
 
+int checkpoint_shard_of_name(const char *name)
+{
+    unsigned rank = 0;
+    unsigned ranks = 0;
+    char again[MANIFEST_TEXT_SIZE];
+    if (sscanf(name, "shard-%5u-of-%5u", &rank, &ranks) != 2 || rank == 0 || rank > ranks ||
+        ranks > MANIFEST_SHARDS_MAX) {
+        return -1;
+    }
+    checkpoint_shard_name(rank - 1, ranks, again);
+    return strcmp(name, again) == 0 ? (int)rank - 1 : -1;
+}
+
 bool checkpoint_name_is_plain(const char *name)
 {
     size_t size = strnlen(name, MANIFEST_TEXT_SIZE);

@@ -54,6 +54,8 @@ void checkpoint_epoch_name(uint64_t epoch, char name[MANIFEST_TEXT_SIZE]);
 /* 0 where the text is no such name. */
 uint64_t checkpoint_epoch_of_name(const char *name);
 void checkpoint_shard_name(uint32_t rank, uint32_t ranks, char name[MANIFEST_TEXT_SIZE]);
+/* The rank, or -1 where the text is no such name. */
+int checkpoint_shard_of_name(const char *name);
 /* A file name and nothing more: no '/', no leading '.', only letters, digits, '.', '-', '_'. */
 bool checkpoint_name_is_plain(const char *name);
 

@@ -207,6 +207,7 @@ int command_encode(const struct command *command, struct buf *out, struct err *e
         buf_put_u64(out, command->begin.step);
         buf_put_u64(out, command->begin.generation);
         put_bool(out, command->begin.ends);
+        buf_put_u64(out, command->begin.live);
         break;
     case COMMAND_PREPARED:
         put_prepared(out, &command->prepared);
@@ -228,6 +229,19 @@ int command_encode(const struct command *command, struct buf *out, struct err *e
         break;
     case COMMAND_FINISH:
         put_finish(out, &command->finish);
+        break;
+    case COMMAND_REPLICATED:
+    case COMMAND_DROPPED:
+    case COMMAND_ASSIGN:
+        buf_put_u64(out, command->copy.job);
+        buf_put_u64(out, command->copy.epoch);
+        buf_put_u32(out, command->copy.rank);
+        buf_put_u32(out, command->copy.node);
+        buf_put(out, command->copy.sha256, SHA256_SIZE);
+        break;
+    case COMMAND_PRUNE:
+        buf_put_u64(out, command->prune.job);
+        buf_put_u32(out, command->prune.keep);
         break;
     case COMMAND_NONE:
     default:
@@ -422,6 +436,7 @@ static bool get_fields(struct reader *in, struct command *c)
         c->begin.step = read_u64(in);
         c->begin.generation = read_u64(in);
         c->begin.ends = get_bool(in);
+        c->begin.live = read_u64(in);
         return true;
     case COMMAND_PREPARED:
         get_prepared(in, &c->prepared);
@@ -443,6 +458,21 @@ static bool get_fields(struct reader *in, struct command *c)
         return true;
     case COMMAND_FINISH:
         get_finish(in, &c->finish);
+        return true;
+    case COMMAND_REPLICATED:
+    case COMMAND_DROPPED:
+    case COMMAND_ASSIGN:
+        c->copy.job = read_u64(in);
+        c->copy.epoch = read_u64(in);
+        c->copy.rank = read_u32(in);
+        check(in, c->copy.rank < COMMAND_NODES_MAX);
+        c->copy.node = get_node_id(in, 1);
+        read_bytes(in, c->copy.sha256, SHA256_SIZE);
+        return true;
+    case COMMAND_PRUNE:
+        c->prune.job = read_u64(in);
+        c->prune.keep = read_u32(in);
+        check(in, c->prune.keep >= 1 && c->prune.keep <= COMMAND_KEEP_MAX);
         return true;
     case COMMAND_NONE:
     default:

@@ -33,23 +33,27 @@
 #define COMMAND_UUID_SIZE    16
 
 /* value, label. Append only: the values are in logs. */
-#define COMMAND_MAP(X)                    \
-    X(COMMAND_NODE, 1, "node")            \
-    X(COMMAND_SUBMIT, 2, "submit")        \
-    X(COMMAND_PLACE, 3, "place")          \
-    X(COMMAND_PARTITION, 4, "partition")  \
-    X(COMMAND_RUNNING, 5, "running")      \
-    X(COMMAND_INTERRUPT, 6, "interrupt")  \
-    X(COMMAND_STOP, 7, "stop")            \
-    X(COMMAND_RESUME, 8, "resume")        \
-    X(COMMAND_BEGIN, 9, "begin")          \
-    X(COMMAND_PREPARED, 10, "prepared")   \
-    X(COMMAND_ABORT, 11, "abort")         \
-    X(COMMAND_PUBLISHED, 12, "published") \
-    X(COMMAND_COLLECT, 13, "collect")     \
-    X(COMMAND_FINISH, 14, "finish")
-/* Kept for later, never reused for anything else: 15 REMOVE(node), 16 REPLICATED and 17 DROPPED
- * (job, epoch, shard, node, digest), 18 MEMBER. A log that has one is refused by this version. */
+#define COMMAND_MAP(X)                      \
+    X(COMMAND_NODE, 1, "node")              \
+    X(COMMAND_SUBMIT, 2, "submit")          \
+    X(COMMAND_PLACE, 3, "place")            \
+    X(COMMAND_PARTITION, 4, "partition")    \
+    X(COMMAND_RUNNING, 5, "running")        \
+    X(COMMAND_INTERRUPT, 6, "interrupt")    \
+    X(COMMAND_STOP, 7, "stop")              \
+    X(COMMAND_RESUME, 8, "resume")          \
+    X(COMMAND_BEGIN, 9, "begin")            \
+    X(COMMAND_PREPARED, 10, "prepared")     \
+    X(COMMAND_ABORT, 11, "abort")           \
+    X(COMMAND_PUBLISHED, 12, "published")   \
+    X(COMMAND_COLLECT, 13, "collect")       \
+    X(COMMAND_FINISH, 14, "finish")         \
+    X(COMMAND_REPLICATED, 16, "replicated") \
+    X(COMMAND_DROPPED, 17, "dropped")       \
+    X(COMMAND_ASSIGN, 32, "assign")         \
+    X(COMMAND_PRUNE, 33, "prune")
+/* Kept for later, never reused for anything else: 15 REMOVE(node), 18 MEMBER. A log that has one is
+ * refused by this version. */
 
 #define COMMAND_ENUM(name, value, label) name = (value),
 enum command_kind { COMMAND_NONE = 0, COMMAND_MAP(COMMAND_ENUM) };
@@ -76,7 +80,7 @@ struct command_submit {
     char policy[COMMAND_POLICY_SIZE];
     uint8_t identity_inputs[SHA256_SIZE]; /* digest of model, optimizer and numerics */
     uint32_t keep;                        /* 1 .. COMMAND_KEEP_MAX */
-    uint32_t replicas;                    /* as asked for; not yet honoured */
+    uint32_t replicas;                    /* copies on other nodes, as asked for */
     uint32_t nodes;                       /* participants wanted; 0: all trainers */
     bool elastic;
     const char *text; /* canonical YAML, text_size bytes, no terminating zero; borrowed */
@@ -136,6 +140,9 @@ struct command_begin {
     uint64_t step;
     uint64_t generation;
     bool ends; /* the participants stopped at this step */
+    /* Nodes that may be given copies: bit id - 1 of those that the leader hears. Who holds which is
+     * a function of this and the state (control/placement.h). */
+    uint64_t live;
 };
 
 struct command_prepared {
@@ -147,7 +154,7 @@ struct command_prepared {
     uint64_t step;
     uint8_t sha256[SHA256_SIZE]; /* of the shard file */
     uint64_t size;
-    uint32_t holders_count; /* now 1: the node itself */
+    uint32_t holders_count; /* the node itself and those that stored a copy: as BEGIN placed them */
     uint32_t holders[COMMAND_HOLDERS_MAX];
     bool has_vectors; /* the rest counts; owed by rank 0, others may leave it */
     uint8_t parameter_sha256[SHA256_SIZE];
@@ -171,6 +178,21 @@ struct command_published {
 struct command_collect {
     uint64_t job;
     uint64_t epoch;
+};
+
+/* A copy of a committed shard that its node has, durable and checked (REPLICATED), or that it has
+ * lost or found damaged (DROPPED); ASSIGN: the leader wants the node to make one. */
+struct command_copy {
+    uint64_t job;
+    uint64_t epoch;
+    uint32_t rank; /* of the shard */
+    uint32_t node;
+    uint8_t sha256[SHA256_SIZE]; /* of the shard; another one is of another epoch */
+};
+
+struct command_prune {
+    uint64_t job;
+    uint32_t keep; /* from now on */
 };
 
 struct command_finish {
@@ -203,6 +225,8 @@ struct command {
         struct command_published published;
         struct command_collect collect;
         struct command_finish finish;
+        struct command_copy copy; /* REPLICATED, DROPPED, ASSIGN */
+        struct command_prune prune;
     };
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "control/placement.h"
 
 #define SAID_MAX \
     (sizeof(((struct coordinator *)0)->said) / sizeof(((struct coordinator *)0)->said[0]))
@@ -104,6 +105,25 @@ static bool next_interrupt(struct look *look)
     return false;
 }
 
+/* Registered with the incarnation that it has now, and heard lately. */
+static bool is_alive(const struct look *look, const struct coordinator_node *peer)
+{
+    const struct state_node *known = state_node(look->state, peer->id);
+    return known != NULL && peer->heard && known->incarnation == peer->incarnation &&
+           look->view->now_ms - peer->heard_ms <= suspect_ms(look->view);
+}
+
+/* Bit id - 1 of each. */
+static uint64_t alive_nodes(const struct look *look)
+{
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < look->view->nodes_count; i++) {
+        const struct coordinator_node *peer = &look->view->nodes[i];
+        live |= is_alive(look, peer) ? UINT64_C(1) << (peer->id - 1) : 0;
+    }
+    return live;
+}
+
 /* ---- publications ---- */
 
 static void watch_open(struct coordinator *c, const struct state_job *job, uint64_t now_ms)
@@ -126,11 +146,13 @@ static void watch_open(struct coordinator *c, const struct state_job *job, uint6
     }
 }
 
-static uint64_t prepare_ms(const struct look *look)
+/* Longer after each abort: what took too long once would again. */
+static uint64_t prepare_ms(const struct look *look, const struct state_job *job)
 {
+    uint32_t doublings = job->aborted_in_turn > 5 ? 5 : job->aborted_in_turn;
     uint64_t least = look->view->prepare_ms != 0 ? look->view->prepare_ms : COORDINATOR_PREPARE_MS;
     uint64_t usual = 10 * look->c->publication_ms;
-    return usual > least ? usual : least;
+    return (usual > least ? usual : least) << doublings;
 }
 
 static bool abort_one(struct look *look, const struct state_job *job)
@@ -145,14 +167,27 @@ static bool abort_one(struct look *look, const struct state_job *job)
             node = s->node;
             due = true;
         }
+        /* A holder that has restarted gets its copy again; one that is silent does not. */
+        for (uint32_t k = 0; !due && !s->prepared && k < s->holders_count; k++) {
+            const struct state_node *holder = state_node(look->state, s->holders[k]);
+            const struct coordinator_node *peer = seen(look->view, s->holders[k]);
+            uint64_t incarnation = peer != NULL && peer->heard ? peer->incarnation
+                                   : holder != NULL            ? holder->incarnation
+                                                               : 0;
+            if (holder == NULL || (incarnation == holder->incarnation &&
+                                   is_gone(look, holder->id, incarnation, text, sizeof(text)))) {
+                node = s->holders[k];
+                due = true;
+            }
+        }
     }
-    if (!due && look->view->now_ms - look->c->open_ms > prepare_ms(look)) {
+    if (!due && look->view->now_ms - look->c->open_ms > prepare_ms(look, job)) {
         for (uint32_t i = 0; i < epoch->shards_count && node == 0; i++) {
             node = epoch->shards[i].prepared ? 0 : epoch->shards[i].node;
         }
         (void)snprintf(text, sizeof(text),
                        "node '%s' has not prepared its shard within %" PRIu64 " s",
-                       state_node_name(look->state, node), prepare_ms(look) / 1000);
+                       state_node_name(look->state, node), prepare_ms(look, job) / 1000);
         due = true;
     }
     if (!due || !say(look, COMMAND_ABORT, job->id, epoch->epoch)) {
@@ -240,6 +275,7 @@ static bool next_begin(struct look *look)
     look->ret->begin.step = capture->step;
     look->ret->begin.generation = job->generation;
     look->ret->begin.ends = capture->ends;
+    look->ret->begin.live = alive_nodes(look);
     return true;
 }
 
@@ -249,9 +285,9 @@ static bool next_collect(struct look *look)
         const struct state_job *job = look->state->jobs[i];
         uint32_t published = 0;
         for (uint32_t k = 1; k < job->epochs_count; k++) {
-            published += state_epoch_published(job->epochs[k]) ? 1 : 0;
+            published += state_epoch_safe(job->epochs[k]) ? 1 : 0;
         }
-        if (published >= job->keep && state_epoch_published(state_newest_epoch(job)) &&
+        if (published >= job->keep && state_epoch_safe(state_newest_epoch(job)) &&
             say(look, COMMAND_COLLECT, job->id, job->epochs[0]->epoch)) {
             look->ret->collect.job = job->id;
             look->ret->collect.epoch = job->epochs[0]->epoch;
@@ -261,15 +297,49 @@ static bool next_collect(struct look *look)
     return false;
 }
 
-/* ---- placing ---- */
+/* ---- copies ---- */
 
-/* Registered with the incarnation that it has now, and heard lately. */
-static bool is_alive(const struct look *look, const struct coordinator_node *peer)
+/* A committed shard without all its copies: who is to make one. An asked node that is away is
+ * replaced by another one. */
+static bool assign_one(struct look *look, const struct state_job *job,
+                       const struct state_epoch *epoch, uint32_t rank, uint64_t live)
 {
-    const struct state_node *known = state_node(look->state, peer->id);
-    return known != NULL && peer->heard && known->incarnation == peer->incarnation &&
-           look->view->now_ms - peer->heard_ms <= suspect_ms(look->view);
+    const struct state_shard *shard = &epoch->shards[rank];
+    /* Nodes that were away when it began may hold what the job asks for. */
+    uint32_t due = shard->copies > job->replicas ? shard->copies : job->replicas;
+    if (shard->holders_count >= 1 + due || shard->holders_count == COMMAND_HOLDERS_MAX ||
+        (shard->wanted != 0 && (live >> (shard->wanted - 1) & 1) != 0)) {
+        return false;
+    }
+    uint32_t node = placement_next(look->state, epoch, rank, live);
+    if (node == 0 || !say(look, COMMAND_ASSIGN, job->id, epoch->epoch * STATE_NODES_MAX + rank)) {
+        return false;
+    }
+    look->ret->copy.job = job->id;
+    look->ret->copy.epoch = epoch->epoch;
+    look->ret->copy.rank = rank;
+    look->ret->copy.node = node;
+    memcpy(look->ret->copy.sha256, shard->sha256, SHA256_SIZE);
+    return true;
 }
+
+static bool next_assign(struct look *look)
+{
+    uint64_t live = alive_nodes(look);
+    for (uint32_t i = 0; i < look->state->jobs_count; i++) {
+        const struct state_job *job = look->state->jobs[i];
+        for (uint32_t k = job->epochs_count; k > 0; k--) { /* the newest first */
+            for (uint32_t rank = 0; rank < job->epochs[k - 1]->shards_count; rank++) {
+                if (assign_one(look, job, job->epochs[k - 1], rank, live)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- placing ---- */
 
 static bool next_resume(struct look *look)
 {
@@ -394,7 +464,7 @@ bool coordinator_next(struct coordinator *coordinator, const struct state *state
     }
     struct look look = {coordinator, state, view, ret_command};
     return next_interrupt(&look) || next_abort(&look) || next_begin(&look) || next_collect(&look) ||
-           next_resume(&look) || next_place(&look);
+           next_assign(&look) || next_resume(&look) || next_place(&look);
 }
 
 /* ---- for people ---- */

@@ -9,10 +9,12 @@
  *   condition, in this order                                     proposal
  *   a participant is silent > suspect_ms, or has restarted       INTERRUPT (names it)
  *   an open publication lacks the vote of a node that is         ABORT
- *     silent or restarted, or is older than its deadline
+ *     silent or restarted, or a holder of it is silent, or it is
+ *     older than its deadline
  *   all participants report the same captured step, not yet      BEGIN
  *     tried (a capture that ends the run: tried again, slower and slower)
- *   more than keep published epochs                              COLLECT the oldest
+ *   more than keep published epochs with all their copies        COLLECT the oldest
+ *   a committed shard lacks a copy                               ASSIGN one to a live node
  *   a job is held for a node that is back                        RESUME
  *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
  *     next one were heard since it was interrupted                 1, 2, 4 … 30 s (attempts)
@@ -32,8 +34,9 @@
 #include "control/command.h"
 #include "control/state.h"
 
-#define COORDINATOR_SUSPECT_MS     3000
-#define COORDINATOR_PREPARE_MS     60000 /* or 10 times the last publication's time, if longer */
+#define COORDINATOR_SUSPECT_MS 3000
+#define COORDINATOR_PREPARE_MS \
+    60000 /* or 10 times the last publication's time, if longer; twice as long after each abort */
 #define COORDINATOR_REPEAT_MS      1000
 #define COORDINATOR_BACKOFF_MS     1000
 #define COORDINATOR_BACKOFF_MS_MAX 30000

@@ -8,7 +8,7 @@
 #include "control/state_edit.h"
 
 #define SNAPSHOT_MAGIC  0x53505043U /* "CPPS" */
-#define SNAPSHOT_FORMAT 1U
+#define SNAPSHOT_FORMAT 2U          /* 2: copies */
 
 /* ---- write ---- */
 
@@ -40,6 +40,8 @@ static void put_epoch(struct buf *out, const struct state_epoch *e)
         put_bool(out, s->published);
         buf_put_u64(out, s->size);
         buf_put(out, s->sha256, SHA256_SIZE);
+        buf_put_u32(out, s->copies);
+        buf_put_u32(out, s->wanted);
         buf_put_u32(out, s->holders_count);
         for (uint32_t k = 0; k < s->holders_count; k++) {
             buf_put_u32(out, s->holders[k]);
@@ -115,6 +117,7 @@ static void put_job(struct buf *out, const struct state_job *j)
     buf_put_u32(out, j->aborted_in_turn);
     buf_put_u64(out, j->aborted_epoch);
     buf_put_text(out, j->aborted_reason);
+    buf_put_u64(out, j->lost_epoch);
     put_bool(out, j->open != NULL);
     if (j->open != NULL) {
         put_epoch(out, j->open);
@@ -216,6 +219,8 @@ static struct state_epoch *get_epoch(struct reader *in, bool open)
         check(in, open ? !s->published : s->prepared);
         s->size = read_u64(in);
         read_bytes(in, s->sha256, SHA256_SIZE);
+        s->copies = get_count(in, 0, COMMAND_HOLDERS_MAX - 1);
+        s->wanted = get_count(in, 0, STATE_NODES_MAX);
         s->holders_count = get_count(in, s->prepared ? 1 : 0, COMMAND_HOLDERS_MAX);
         for (uint32_t k = 0; !in->failed && k < s->holders_count; k++) {
             s->holders[k] = get_count(in, 1, STATE_NODES_MAX);
@@ -338,6 +343,7 @@ static void get_job(struct reader *in, const struct state *state, struct state_j
     j->aborted_in_turn = read_u32(in);
     j->aborted_epoch = read_u64(in);
     read_text(in, j->aborted_reason, sizeof(j->aborted_reason));
+    j->lost_epoch = read_u64(in);
     if (get_bool(in)) {
         j->open = get_epoch(in, true);
     }

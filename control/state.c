@@ -255,6 +255,26 @@ bool state_epoch_published(const struct state_epoch *epoch)
     return state_epoch_committed(epoch);
 }
 
+bool state_shard_held(const struct state_shard *shard, uint32_t node)
+{
+    for (uint32_t i = 0; i < shard->holders_count; i++) {
+        if (shard->holders[i] == node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool state_epoch_safe(const struct state_epoch *epoch)
+{
+    for (uint32_t i = 0; i < epoch->shards_count; i++) {
+        if (epoch->shards[i].holders_count < 1 + epoch->shards[i].copies) {
+            return false;
+        }
+    }
+    return state_epoch_published(epoch);
+}
+
 uint64_t state_job_size(const struct state_job *job)
 {
     uint64_t size = job->text_size + 4096U;

@@ -33,11 +33,17 @@
  *
  *   none -> OPEN [on_begin] -> COMMITTED [on_prepared: the last vote's entry decides]
  *                OPEN -> none  [on_abort, on_node: no vote of the restarted node, on_stop: dropped]
- *   COMMITTED -> none          [on_collect]
+ *   COMMITTED -> none          [on_collect; on_copy: the last copy of a shard is lost]
  *
  * An open publication outlives its generation's interruption: the captured participants may still
  * vote. While one is open the job is not placed; PLACE records the newest committed epoch, so that
- * all participants seed from the same one. */
+ * all participants seed from the same one.
+ *
+ * Copies. BEGIN places them (control/placement.h): `holders` of a shard that is not prepared are
+ * the nodes that must hold it before its vote; of a prepared one those that do, as far as they
+ * said: DROPPED takes one out, ASSIGN asks another node for a copy, REPLICATED puts it in. A
+ * committed epoch of which a shard has no holder left is lost: it goes, and a job that was to go on
+ * from it goes back to the one before, or fails where there is none. */
 #ifndef COPPELIUS_CONTROL_STATE_H
 #define COPPELIUS_CONTROL_STATE_H
 
@@ -104,6 +110,8 @@ struct state_shard {
     bool published;
     uint64_t size;
     uint8_t sha256[SHA256_SIZE];
+    uint32_t copies; /* on other nodes that it must have */
+    uint32_t wanted; /* the node that the leader asked for one more copy, 0: none */
     uint32_t holders_count;
     uint32_t holders[COMMAND_HOLDERS_MAX];
 };
@@ -191,6 +199,7 @@ struct state_job {
     uint32_t aborted_in_turn; /* publications aborted since the last committed one */
     uint64_t aborted_epoch;   /* the last one, 0: none */
     char aborted_reason[COMMAND_REASON_SIZE];
+    uint64_t lost_epoch;      /* the last committed one that could be had from no copy, 0: none */
     struct state_epoch *open; /* NULL: none */
     uint32_t epochs_count;
     struct state_epoch *epochs[STATE_EPOCHS_MAX]; /* committed, oldest first */
@@ -260,5 +269,9 @@ bool state_epoch_committed(const struct state_epoch *epoch);
 const struct state_shard *state_shard(const struct state_epoch *epoch, uint32_t node);
 uint32_t state_votes(const struct state_epoch *epoch);       /* so far */
 bool state_epoch_published(const struct state_epoch *epoch); /* by all its participants */
+/* Published by all its participants, and every shard has all its copies: what `keep` counts. */
+bool state_epoch_safe(const struct state_epoch *epoch);
+/* Whether the node is among the shard's holders. */
+bool state_shard_held(const struct state_shard *shard, uint32_t node);
 
 #endif

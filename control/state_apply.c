@@ -218,6 +218,17 @@ static enum state_outcome on_place(const struct entry *entry, const struct comma
         }
     }
     const struct state_epoch *newest = state_newest_epoch(job);
+    if (newest == NULL && job->lost_epoch != 0 && job->state == JOB_PAUSED) {
+        /* Never a silent fresh start. */
+        char reason[COMMAND_REASON_SIZE];
+        (void)snprintf(reason, sizeof(reason),
+                       "epoch %" PRIu64 ", its only checkpoint, can be had from no copy any more: "
+                       "submit the job anew",
+                       job->lost_epoch);
+        state_move(entry, job, JOB_FAILED);
+        state_reason(job->reason, reason);
+        return STATE_CHANGED;
+    }
     state->generation = c->generation;
     job->generation = c->generation;
     job->seed_epoch = newest == NULL ? 0 : newest->epoch;
@@ -456,6 +467,14 @@ static enum state_outcome apply(const struct entry *entry, const struct command 
         return state_on_published(entry, &command->published);
     case COMMAND_COLLECT:
         return state_on_collect(entry, &command->collect);
+    case COMMAND_REPLICATED:
+        return state_on_replicated(entry, &command->copy);
+    case COMMAND_DROPPED:
+        return state_on_dropped(entry, &command->copy);
+    case COMMAND_ASSIGN:
+        return state_on_assign(entry, &command->copy);
+    case COMMAND_PRUNE:
+        return state_on_prune(entry, &command->prune);
     case COMMAND_FINISH:
         return on_finish(entry, &command->finish);
     case COMMAND_NONE:

@@ -36,4 +36,13 @@ enum state_outcome state_on_abort(const struct entry *entry, const struct comman
 enum state_outcome state_on_published(const struct entry *entry, const struct command_published *c);
 enum state_outcome state_on_collect(const struct entry *entry, const struct command_collect *c);
 
+/* state_copies.c */
+enum state_outcome state_on_replicated(const struct entry *entry, const struct command_copy *c);
+enum state_outcome state_on_dropped(const struct entry *entry, const struct command_copy *c);
+enum state_outcome state_on_assign(const struct entry *entry, const struct command_copy *c);
+enum state_outcome state_on_prune(const struct entry *entry, const struct command_prune *c);
+/* The node is no member any more: its copies count no longer, and it owes no word. What its going
+ * takes the last copy of is lost, as by DROPPED. */
+void state_copies_without(const struct entry *entry, uint32_t node);
+
 #endif

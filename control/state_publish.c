@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "control/placement.h"
 #include "control/state_entry.h"
 
 enum state_outcome state_on_begin(const struct entry *entry, const struct command_begin *c)
@@ -38,6 +39,9 @@ enum state_outcome state_on_begin(const struct entry *entry, const struct comman
         epoch->shards[i].first = job->bounds[i];
         epoch->shards[i].end = job->bounds[i + 1];
     }
+    for (uint32_t i = 0; i < epoch->shards_count; i++) {
+        placement_begin(entry->state, epoch, i, c->live, job->replicas);
+    }
     job->open = epoch;
     job->epoch_next++;
     job->begun_step = c->step;
@@ -66,8 +70,14 @@ static void decide(const struct entry *entry, struct state_job *job)
     }
 }
 
-static bool holders_good(const struct command_prepared *c)
+/* Those that BEGIN placed, each once, the voter among them. */
+static bool holders_good(const struct state_shard *shard, const struct command_prepared *c)
 {
+    for (uint32_t i = 0; i < c->holders_count; i++) {
+        if (!state_shard_held(shard, c->holders[i])) {
+            return false;
+        }
+    }
     uint64_t seen = 0;
     for (uint32_t i = 0; i < c->holders_count; i++) {
         uint64_t bit = UINT64_C(1) << (c->holders[i] - 1);
@@ -76,7 +86,7 @@ static bool holders_good(const struct command_prepared *c)
         }
         seen |= bit;
     }
-    return (seen & (UINT64_C(1) << (c->node - 1))) != 0;
+    return c->holders_count == shard->holders_count && (seen & (UINT64_C(1) << (c->node - 1))) != 0;
 }
 
 enum state_outcome state_on_prepared(const struct entry *entry, const struct command_prepared *c)
@@ -102,7 +112,7 @@ enum state_outcome state_on_prepared(const struct entry *entry, const struct com
                              c->job, c->epoch, c->node, c->incarnation);
     }
     bool first = shard == &epoch->shards[0];
-    if (!holders_good(c) || (first && !c->has_vectors)) {
+    if (!holders_good(shard, c) || (first && !c->has_vectors)) {
         return state_ignored(entry,
                              "job %" PRIu64 ": the vote of node %" PRIu32 " lacks what it owes",
                              c->job, c->node);
@@ -110,8 +120,6 @@ enum state_outcome state_on_prepared(const struct entry *entry, const struct com
     shard->prepared = true;
     shard->size = c->size;
     memcpy(shard->sha256, c->sha256, sizeof(shard->sha256));
-    shard->holders_count = c->holders_count;
-    memcpy(shard->holders, c->holders, sizeof(shard->holders[0]) * c->holders_count);
     if (first) {
         memcpy(epoch->parameter_sha256, c->parameter_sha256, SHA256_SIZE);
         memcpy(epoch->accumulator_sha256, c->accumulator_sha256, SHA256_SIZE);
@@ -159,12 +167,13 @@ enum state_outcome state_on_collect(const struct entry *entry, const struct comm
     }
     uint32_t published = 0;
     for (uint32_t i = 1; i < job->epochs_count; i++) {
-        published += state_epoch_published(job->epochs[i]) ? 1 : 0;
+        published += state_epoch_safe(job->epochs[i]) ? 1 : 0;
     }
-    if (published < job->keep || !state_epoch_published(state_newest_epoch(job))) {
-        return state_ignored(
-            entry, "job %" PRIu64 ": only %" PRIu32 " newer epochs are published everywhere",
-            c->job, published);
+    if (published < job->keep || !state_epoch_safe(state_newest_epoch(job))) {
+        return state_ignored(entry,
+                             "job %" PRIu64 ": only %" PRIu32
+                             " newer epochs are published everywhere with all their copies",
+                             c->job, published);
     }
     state_epoch_free(job->epochs[0]);
     job->epochs_count--;

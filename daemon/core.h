@@ -3,6 +3,7 @@
 #ifndef COPPELIUS_DAEMON_CORE_H
 #define COPPELIUS_DAEMON_CORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -29,6 +30,7 @@
 enum daemon_frame {
     FRAME_RAFT = MESH_KIND_FIRST, /* a message of the control room */
     FRAME_PROGRESS,               /* peer.proto's Progress */
+    FRAME_SHARD,                  /* a word about a copy of a shard (checkpoint/agent.h) */
 };
 
 /* What a node says of the data of its job. */
@@ -151,6 +153,7 @@ struct daemon {
     struct publication *publications; /* a list, one for each job with files */
     uint64_t publications_seen;       /* state.changes when the list was last made to fit */
     bool publications_sweep;          /* an action has ended since */
+    atomic_bool copies_cancel;        /* the daemon ends: fetches of shards give up */
     struct history *histories;        /* a list, newest job first */
     struct verb *verbs;               /* a list: pending answers */
     unsigned works;                   /* uv_queue_work requests under way */
@@ -224,8 +227,12 @@ void publish_vectors(struct daemon *daemon, uint64_t job, uint64_t generation, u
                      double *parameter, double *accumulator, size_t count);
 /* The newest epoch whose CURRENT is durable here; 0: none. */
 uint64_t publish_current(const struct daemon *daemon, uint64_t job);
-/* An epoch that is committed, and whose files here are missing or damaged; 0: none. */
-uint64_t publish_lost(const struct daemon *daemon, uint64_t job);
+/* A run of that generation starts from coordinates [first, end) of the epoch: true when the shards
+ * over them lie here, and their digests were compared since. Else they are fetched or waited for.
+ */
+bool publish_seed_ready(struct daemon *daemon, uint64_t job, uint64_t generation, uint64_t epoch,
+                        uint64_t first, uint64_t end);
+void publish_on_word(struct daemon *daemon, uint32_t node, const uint8_t *bytes, size_t size);
 bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step);
 bool publish_busy(const struct daemon *daemon); /* something still to be written */
 void publish_report(const struct daemon *daemon, struct coordinator_report *ret_report);

@@ -116,6 +116,9 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
     case FRAME_PROGRESS:
         members_on_progress(daemon, node_id, bytes, size);
         return;
+    case FRAME_SHARD:
+        publish_on_word(daemon, node_id, bytes, size);
+        return;
     default:
         log_warning("mesh.message", "from=%u kind=%u next=\"dropped\"", node_id, kind);
         return;
@@ -426,6 +429,7 @@ static void finish_stop(struct daemon *daemon)
     verbs_cancel(daemon);
     say_kept(daemon);
     members_heartbeat(daemon, true);
+    atomic_store(&daemon->copies_cancel, true);
     run_stop(daemon); /* closes on its own; daemon_run_gone() comes */
     close_parts(daemon);
 }

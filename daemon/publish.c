@@ -14,33 +14,12 @@
 #include "base/log.h"
 #include "daemon/capture.h"
 #include "daemon/core.h"
+#include "daemon/publish_room.h"
 
 #define RETRY_MS   1000
 #define PROPOSE_MS 500
 
-struct publication {
-    struct publication *next;
-    struct daemon *daemon;
-    uint64_t job;
-    struct agent agent;
-    struct capture *capture; /* NULL: none */
-    uint64_t proposed_ms;
-    uint8_t proposed_kind;
-    uint64_t proposed_epoch;
-    uint64_t retry_ms; /* after a failed action */
-    uint64_t seen;     /* state.changes when the agent was last idle; asked again when it moves */
-    bool idle;
-    bool caught_up;
-    bool troubled; /* its last action failed, and this node's progress says so */
-
-    uv_work_t work;
-    struct agent_action action;
-    struct agent_result result;
-    struct capture *working; /* held while a worker reads it */
-    uint64_t started_ns;
-};
-
-static struct publication *publication_find(const struct daemon *daemon, uint64_t job)
+struct publication *publication_find(const struct daemon *daemon, uint64_t job)
 {
     for (struct publication *p = daemon->publications; p != NULL; p = p->next) {
         if (p->job == job) {
@@ -50,7 +29,7 @@ static struct publication *publication_find(const struct daemon *daemon, uint64_
     return NULL;
 }
 
-static struct publication *publication_of(struct daemon *daemon, uint64_t job)
+struct publication *publication_of(struct daemon *daemon, uint64_t job)
 {
     struct publication *p = publication_find(daemon, job);
     if (p != NULL) {
@@ -185,12 +164,6 @@ uint64_t publish_current(const struct daemon *daemon, uint64_t job)
     return p != NULL && p->agent.scanned ? p->agent.view.current : 0;
 }
 
-uint64_t publish_lost(const struct daemon *daemon, uint64_t job)
-{
-    const struct publication *p = publication_find(daemon, job);
-    return p != NULL ? p->agent.lost_epoch : 0;
-}
-
 bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step)
 {
     const struct publication *p = publication_find(daemon, job);
@@ -249,9 +222,14 @@ static void link_latest(const struct publication *p)
 static void action_run(uv_work_t *work)
 {
     struct publication *p = OWNER_OF(work, struct publication, work);
+    if (p->action.kind == AGENT_COPY) {
+        copies_run(p);
+        return;
+    }
     agent_execute(p->daemon->fs, &p->action, p->working != NULL ? &p->working->content : NULL,
                   &p->result);
-    if (p->action.kind == AGENT_PUBLISH && p->result.code == 0) {
+    if (p->action.kind == AGENT_PUBLISH && p->result.code == 0 &&
+        p->result.view.current == p->action.epoch) {
         link_latest(p);
     }
 }
@@ -292,6 +270,7 @@ static void action_done(uv_work_t *work, int status)
                     (unsigned long long)p->job, (unsigned long long)p->result.view.current,
                     p->action.folder);
     }
+    copies_done(p);
     if (agent_done(&p->agent, &p->action, &p->result) != 0) {
         struct progress *progress = &members_self(daemon)->progress;
         if (progress->job == p->job) {
@@ -301,10 +280,9 @@ static void action_done(uv_work_t *work, int status)
             p->troubled = true;
         }
         p->retry_ms = clock_now_ms() + RETRY_MS;
-        bool lost = p->agent.lost_epoch != 0 && p->agent.lost_epoch == p->action.epoch;
-        log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"%s\"",
+        log_error("publish.failed", "job=%llu epoch=%llu error=\"%s\" next=\"tried again\"",
                   (unsigned long long)p->job, (unsigned long long)p->action.epoch,
-                  p->result.err.text, lost ? "it stays unpublished here" : "tried again");
+                  p->result.err.text);
     } else if (p->troubled) {
         p->troubled = false;
         if (members_self(daemon)->progress.job == p->job) {
@@ -322,6 +300,12 @@ static void action_done(uv_work_t *work, int status)
 static void start_action(struct publication *p)
 {
     p->started_ns = clock_now_ns();
+    if (p->action.kind == AGENT_COPY && !copies_begin(p)) {
+        p->agent.busy = false; /* A node that is no member here yet, or any more. */
+        p->agent.tries++;
+        p->retry_ms = clock_now_ms() + RETRY_MS;
+        return;
+    }
     if (p->action.kind == AGENT_STAGE) {
         ASSERT(p->capture != NULL);
         p->working = p->capture;
@@ -341,6 +325,7 @@ static void publication_turn(struct publication *p, bool caught_up)
         let_go(p);
         p->idle = false;
     }
+    copies_turn(p);
     if (p->agent.busy || now < p->retry_ms) {
         return;
     }
@@ -356,9 +341,11 @@ static void publication_turn(struct publication *p, bool caught_up)
         return;
     case AGENT_PROPOSE:
         if (p->proposed_kind != (uint8_t)p->action.command.kind ||
-            p->proposed_epoch != p->action.epoch || now - p->proposed_ms >= PROPOSE_MS) {
+            p->proposed_epoch != p->action.epoch || p->proposed_rank != p->action.rank ||
+            now - p->proposed_ms >= PROPOSE_MS) {
             p->proposed_kind = (uint8_t)p->action.command.kind;
             p->proposed_epoch = p->action.epoch;
+            p->proposed_rank = p->action.rank;
             p->proposed_ms = now;
             daemon_propose(daemon, &p->action.command);
         }
@@ -368,6 +355,10 @@ static void publication_turn(struct publication *p, bool caught_up)
     case AGENT_PUBLISH:
     case AGENT_DISCARD:
     case AGENT_DELETE:
+    case AGENT_VERIFY:
+    case AGENT_TRIM:
+    case AGENT_RETRACT:
+    case AGENT_COPY:
         start_action(p);
         return;
     }

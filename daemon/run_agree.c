@@ -144,18 +144,10 @@ void run_cutting_turn(struct run *run, const struct state_job *job)
         run_end(run, "there are fewer coordinates than nodes: this one takes no part");
         return;
     }
-    if (job->seed_epoch != 0 && publish_lost(daemon, run->job) >= job->seed_epoch) {
-        struct err err = {0};
-        (void)err_set(&err, ERR_DAMAGED,
-                      "the files of epoch %llu, which the job goes on from, are lost or damaged "
-                      "here; bring back the job's folder in '%s/jobs' from a copy and submit the "
-                      "job with --from, or submit it anew",
-                      (unsigned long long)job->seed_epoch, daemon->state_dir);
-        run_fail_here(run, &err);
-        return;
-    }
-    if (job->seed_epoch != 0 && publish_current(daemon, run->job) < job->seed_epoch) {
-        return; /* The agent is publishing it here. */
+    if (job->seed_epoch != 0 &&
+        !publish_seed_ready(daemon, run->job, run->generation, job->seed_epoch, job->bounds[rank],
+                            job->bounds[rank + 1])) {
+        return; /* Its files are being published, fetched or compared. */
     }
     struct run_load *load = calloc(1, sizeof(*load));
     ASSERT(load != NULL);

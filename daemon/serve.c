@@ -1,12 +1,15 @@
 #include "daemon/serve.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -29,18 +32,27 @@ struct entry {
     bool dropped;   /* no longer in the list */
 };
 
+struct shard_file {
+    struct shard_file *next;
+    uint64_t job;
+    struct serve_file file;
+};
+
 struct serve {
     pthread_mutex_t lock;
     pthread_cond_t opened;
-    struct entry *entries; /* under lock; newest first */
+    struct shard_file *files; /* under lock */
+    struct entry *entries;    /* under lock; newest first */
     struct fetch_server *server;
     _Atomic uint64_t traffic[2][PEER_NODES_MAX]; /* to and from each node, by id */
 };
 
 struct served { /* to a connection */
     struct serve *serve;
-    struct entry *entry;
+    struct entry *entry; /* NULL: a shard's file */
     uint32_t node_id;
+    int fd;
+    uint64_t size;
 };
 
 static void free_entry(struct entry *entry)
@@ -93,6 +105,97 @@ void serve_put(struct serve *serve, const uint8_t digest[SHA256_SIZE], const cha
     }
     ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
 }
+
+/* ---- shards ---- */
+
+/* Under lock. */
+static void drop_files(struct serve *serve, uint64_t job)
+{
+    for (struct shard_file **at = &serve->files; *at != NULL;) {
+        struct shard_file *file = *at;
+        if (job == 0 || file->job == job) {
+            *at = file->next;
+            free(file);
+        } else {
+            at = &file->next;
+        }
+    }
+}
+
+void serve_put_files(struct serve *serve, uint64_t job, const struct serve_file *files,
+                     size_t count)
+{
+    ASSERT(pthread_mutex_lock(&serve->lock) == 0);
+    drop_files(serve, job);
+    for (size_t i = 0; i < count; i++) {
+        struct shard_file *made = calloc(1, sizeof(*made));
+        ASSERT(made != NULL);
+        *made = (struct shard_file){serve->files, job, files[i]};
+        serve->files = made;
+    }
+    ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
+}
+
+/* Under lock: the file of that digest, open. It may lie in staging, or just have left it. */
+static int open_file(const struct serve *serve, const uint8_t digest[SHA256_SIZE],
+                     uint64_t *ret_size)
+{
+    for (const struct shard_file *at = serve->files; at != NULL; at = at->next) {
+        if (memcmp(at->file.digest, digest, SHA256_SIZE) != 0) {
+            continue;
+        }
+        int fd = open(at->file.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        struct stat about;
+        if (fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+            *ret_size = (uint64_t)about.st_size;
+            return fd;
+        }
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    return -1;
+}
+
+static int serve_shard(struct serve *serve, uint32_t node_id, const uint8_t digest[SHA256_SIZE],
+                       void **ret_served, uint64_t *ret_manifest_size, struct err *err)
+{
+    uint64_t size = 0;
+    int fd = open_file(serve, digest, &size);
+    if (fd < 0) {
+        return err_set(err, ERR_NOT_FOUND, "the data of that digest are not here (any more)");
+    }
+    struct served *served = calloc(1, sizeof(*served));
+    ASSERT(served != NULL);
+    *served = (struct served){serve, NULL, node_id, fd, size};
+    *ret_served = served;
+    *ret_manifest_size = 1; /* There is none; the protocol wants one. */
+    return 0;
+}
+
+static int read_file(const struct served *from, uint32_t part, uint64_t offset, void *bytes,
+                     size_t size, struct err *err)
+{
+    if (part != 0 || offset > from->size || size > from->size - offset) {
+        return err_set(err, ERR_PROTO, "part %u has no %zu bytes at %llu", part, size,
+                       (unsigned long long)offset);
+    }
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(from->fd, (uint8_t *)bytes + done, size - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return err_set(err, ERR_DISK, "read of a shard at %llu: %s",
+                           (unsigned long long)(offset + done),
+                           got == 0 ? "it has become shorter" : err_errno(errno));
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* ---- datasets ---- */
 
 static bool on_share_progress(void *context, const char *phase, uint64_t done, uint64_t total)
 {
@@ -149,8 +252,10 @@ static int on_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_D
         entry = entry->next;
     }
     if (entry == NULL) {
+        code = serve_shard(serve, node_id, digest, ret_served, ret_manifest_size, err);
+        *ret_table_size = 0;
         ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
-        return err_set(err, ERR_NOT_FOUND, "the data of that digest are not here (any more)");
+        return code;
     }
     entry->users++;
     if (!wait_opened(serve, entry, wait)) {
@@ -168,7 +273,7 @@ static int on_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_D
     if (code == 0) {
         struct served *served = calloc(1, sizeof(*served));
         ASSERT(served != NULL);
-        *served = (struct served){serve, entry, node_id};
+        *served = (struct served){serve, entry, node_id, -1, 0};
         *ret_served = served;
         *ret_manifest_size = dataset_share_manifest_size(entry->share);
         *ret_table_size = dataset_share_table_size(entry->share);
@@ -184,7 +289,9 @@ static int on_read(void *served, uint32_t part, uint64_t offset, void *bytes, si
 {
     const struct served *to = served;
     /* The share is immutable while the entry is used. */
-    int code = dataset_share_read(to->entry->share, part, offset, bytes, size, err);
+    int code = to->entry == NULL
+                   ? read_file(to, part, offset, bytes, size, err)
+                   : dataset_share_read(to->entry->share, part, offset, bytes, size, err);
     if (code == 0) {
         atomic_fetch_add(&to->serve->traffic[0][to->node_id], size);
     }
@@ -194,6 +301,11 @@ static int on_read(void *served, uint32_t part, uint64_t offset, void *bytes, si
 static void on_close(void *context, void *served)
 {
     struct serve *serve = context;
+    if (((struct served *)served)->entry == NULL) {
+        (void)close(((struct served *)served)->fd); /* Only read: nothing can be lost. */
+        free(served);
+        return;
+    }
     ASSERT(pthread_mutex_lock(&serve->lock) == 0);
     release(((struct served *)served)->entry);
     ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
@@ -225,6 +337,7 @@ void serve_close(struct serve *serve)
         ASSERT(serve->entries->users == 0);
         drop(serve, &serve->entries);
     }
+    drop_files(serve, 0);
     ASSERT(pthread_cond_destroy(&serve->opened) == 0);
     ASSERT(pthread_mutex_destroy(&serve->lock) == 0);
     free(serve);

@@ -7,6 +7,7 @@
 #ifndef COPPELIUS_DAEMON_SERVE_H
 #define COPPELIUS_DAEMON_SERVE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,6 +22,14 @@ int serve_open(struct serve **ret_serve, struct err *err);
 void serve_close(struct serve *serve); /* NULL is fine; waits for the threads */
 /* The whole dataset of that digest is in the folder. */
 void serve_put(struct serve *serve, const uint8_t digest[SHA256_SIZE], const char *folder);
+/* A shard's file that this node has, by its digest: part 0 of a fetch is its bytes. */
+struct serve_file {
+    uint8_t digest[SHA256_SIZE];
+    char path[1152];
+};
+/* The files of that job, in place of those before. What is open stays so. */
+void serve_put_files(struct serve *serve, uint64_t job, const struct serve_file *files,
+                     size_t count);
 void serve_take(struct serve *serve, const struct peer_incoming *incoming);
 /* This node fetched so many bytes of data from that one. */
 void serve_count_in(struct serve *serve, uint32_t node_id, uint64_t bytes);

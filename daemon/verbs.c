@@ -88,7 +88,13 @@ static bool is_settled(const struct daemon *daemon, struct verb *verb)
     case COMMAND_RESUME:
         job = state_job(&daemon->state, verb->job);
         return job == NULL || state_job_ended(job) || job->hold != HOLD_USER;
+    case COMMAND_PRUNE:
+        job = state_job(&daemon->state, verb->job);
+        return job == NULL || job->keep == verb->command.prune.keep;
     case COMMAND_NONE:
+    case COMMAND_REPLICATED:
+    case COMMAND_DROPPED:
+    case COMMAND_ASSIGN:
     case COMMAND_NODE:
     case COMMAND_PLACE:
     case COMMAND_PARTITION:

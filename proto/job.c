@@ -210,8 +210,8 @@ static const struct yaml_key checkpoint_keys[] = {
      .type = YAML_INTEGER,
      .offset = AT(checkpoint, replicas),
      .initial = "1",
-     .most = 16,
-     .about = "copies of each shard on other nodes"},
+     .most = 7,
+     .about = "copies of each shard on other nodes; at most as many as there are others"},
     {.name = "from",
      .type = YAML_TEXT,
      .offset = AT(checkpoint, from),
@@ -504,15 +504,7 @@ void job_identity(const struct job *job, const uint8_t dataset_digest[SHA256_SIZ
 
 size_t job_notes(const struct job *job, struct buf *out)
 {
-    size_t count = 1;
-    if (job->checkpoint.replicas > 0) {
-        buf_print(out,
-                  "checkpoint.replicas: %llu is not honoured yet: each shard is on its own node "
-                  "only\n",
-                  (unsigned long long)job->checkpoint.replicas);
-    } else {
-        count = 0;
-    }
+    size_t count = 0;
     if (job->elastic) {
         buf_print(out, "elastic: yes is not honoured yet: the job pauses while a node is away\n");
         count++;

@@ -300,6 +300,17 @@ static bool read_current(const struct job *job, char name[NAME_SIZE])
     return true;
 }
 
+/* A copy came to the folder, or a damaged one left it: SHA256SUMS says other files then, and names
+ * none that is not there. */
+static bool sums_changed(const struct job *job, const char *folder)
+{
+    char path[2 * NAME_SIZE + 2];
+    struct stat now;
+    (void)snprintf(path, sizeof(path), "%s/SHA256SUMS", folder);
+    return fstatat(job->fd, path, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+           now.st_ino != job->files[0].status.st_ino;
+}
+
 static void look_at(struct job *job)
 {
     char name[NAME_SIZE];
@@ -308,20 +319,21 @@ static void look_at(struct job *job)
         return;
     }
     for (;;) {
-        bool same = strcmp(name, job->current) == 0;
+        bool known = strcmp(name, job->current) == 0;
+        bool same = known && !sums_changed(job, name);
         uint64_t epoch = strtoull(name + 6, NULL, 10);
         if (epoch < job->epoch && !may_forget) {
             fail("jobs/%s: CURRENT went back from epoch %" PRIu64 " to %" PRIu64, job->name,
                  job->epoch, epoch);
         }
         if (same ? check_same(job, name) : check_whole(job, name, epoch)) {
-            job->epochs += same ? 0 : 1;
+            job->epochs += known ? 0 : 1;
             job->epoch = epoch;
             memcpy(job->current, name, sizeof(name));
             return;
         }
         /* It may have been collected meanwhile: then CURRENT names a newer one by now. */
-        if (!read_current(job, again) || strcmp(again, name) == 0) {
+        if (!read_current(job, again) || (strcmp(again, name) == 0 && !sums_changed(job, name))) {
             fail("jobs/%s: CURRENT names %s, and that is not whole", job->name, name);
         }
         memcpy(name, again, sizeof(again));

@@ -80,8 +80,9 @@ with tempfile.TemporaryDirectory() as folder:
         node.kill()
         remove("jobs")(node)
         node.start()
-        job = cluster.wait_job(job_id, states=("failed",), seconds=30)
-        claims.claim(f"node {node.name}: the files of epoch" in job["reason"], f"lost shards are named: {job['reason']}")
+        cluster.wait_for(lambda: "publish.repaired" in node.log_text(), 30, "its shards to come back from the copies")
+        before = cluster.job(job_id)["epoch"] or 0
+        cluster.wait_for(lambda: (cluster.job(job_id)["epoch"] or 0) > before, 30, "the job to go on")
 
     short_job = write_job(folder, steps=3000, every=400)
     with Cluster(nodes=3) as cluster:

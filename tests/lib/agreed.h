@@ -42,7 +42,7 @@ static inline void agreed_submit_command(struct command *c, uint8_t number, cons
     (void)snprintf(c->submit.name, sizeof(c->submit.name), "%s", name);
     (void)snprintf(c->submit.policy, sizeof(c->submit.policy), "f32-products-f64-accumulation-v1");
     c->submit.keep = 2;
-    c->submit.replicas = 1;
+    c->submit.replicas = 0; /* tests of copies ask for some */
     c->submit.text = text;
     c->submit.text_size = sizeof(text) - 1;
 }

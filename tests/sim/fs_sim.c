@@ -70,7 +70,6 @@ struct fs_file {
     bool writable;
 };
 
-/* --- inodes and names ------------------------------------------------------------------------ */
 static struct inode *inode_new(struct sim_disk *disk, bool folder)
 {
     struct inode *inode = calloc(1, sizeof(*inode));
@@ -603,7 +602,6 @@ static const struct fs_ops sim_ops = {
     .exists = sim_exists,
 };
 
-/* --- the crash ------------------------------------------------------------------------------- */
 static void tear(struct sim_disk *disk, struct inode *inode)
 {
     size_t tail = inode->bytes.size - inode->clean;
@@ -678,7 +676,6 @@ void sim_disk_crash(struct sim_disk *disk)
     disk->generation++;
 }
 
-/* --- the disk -------------------------------------------------------------------------------- */
 struct sim_disk *sim_disk_new(uint64_t seed)
 {
     struct sim_disk *disk = calloc(1, sizeof(*disk));
@@ -712,6 +709,13 @@ void sim_disk_wipe(struct sim_disk *disk)
     entries_done(&disk->root->seen);
     entries_done(&disk->root->durable);
     disk->generation++;
+}
+
+void sim_disk_wipe_folder(struct sim_disk *disk, const char *name)
+{
+    (void)sim_ops.rename(&disk->fs, name, ".wiped", NULL);
+    (void)fs_remove_tree(&disk->fs, ".wiped", NULL);
+    (void)sim_ops.sync_folder(&disk->fs, ".", NULL);
 }
 
 struct fs *sim_disk_fs(struct sim_disk *disk)

@@ -53,6 +53,8 @@ uint64_t sim_disk_used(const struct sim_disk *disk);
 void sim_disk_set_torn(struct sim_disk *disk, bool torn);
 /* Wipes everything, as a lost pod. */
 void sim_disk_wipe(struct sim_disk *disk);
+/* Wipes what is below a folder of the root, and its name, at once and for ever. */
+void sim_disk_wipe_folder(struct sim_disk *disk, const char *name);
 /* Flips one bit of a file, in what is read and in what is durable. ERR_NOT_FOUND, or ERR_USAGE
  * beyond its end. */
 int sim_disk_flip(struct sim_disk *disk, const char *path, uint64_t byte, unsigned bit,

@@ -11,6 +11,7 @@
 #define BEAT_MS   100U
 #define REPEAT_MS 300U
 #define MAIL_BEAT 1U
+#define MAIL_WORD 4U
 
 /* ---- options ---- */
 
@@ -48,6 +49,8 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->suspect_ms = PICK(rand, 1000, 3000);
     options->prepare_ms = PICK(rand, 300, 2000, 60000);
     options->disturb_ms = PICK(rand, 0, 0, 2000, 4000);
+    options->replicas = PICK(rand, 0, 1, 1, 1, 2);
+    options->hurt_ms = PICK(rand, 0, 0, 1500, 4000);
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
     world->nodes = world->voters;
@@ -63,10 +66,11 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
 void publication_options_print(const struct publication_options *options)
 {
     printf("  jobs=%u steps=%u every=%u keep=%u coordinates=%u step_ms=%u file_ms_max=%u "
-           "suspect_ms=%u prepare_ms=%u disturb_ms=%u mutant=%s\n",
+           "suspect_ms=%u prepare_ms=%u disturb_ms=%u replicas=%u hurt_ms=%u mutant=%s\n",
            options->jobs, options->steps, options->every, options->keep, options->coordinates,
            options->step_ms, options->file_ms_max, options->suspect_ms, options->prepare_ms,
-           options->disturb_ms, publication_mutant_text(options->mutant));
+           options->disturb_ms, options->replicas, options->hurt_ms,
+           publication_mutant_text(options->mutant));
 }
 
 struct publication *publication_new(const struct publication_options *options)
@@ -209,9 +213,8 @@ static void *on_open(struct world *world, unsigned number, uint64_t incarnation,
         /* What a crash left, before anybody touches it: it is all durable. */
         pub_look(node, job, true);
         uint64_t left = node->all->seen_current[number][job - 1];
-        if (node->all->seen_in[number] == incarnation &&
-            left > node->all->durable_current[number][job - 1]) {
-            node->all->durable_current[number][job - 1] = left;
+        if (node->all->seen_in[number] == incarnation) {
+            pub_note_current(node->all, number, job, left);
         }
     }
     return node;
@@ -266,6 +269,7 @@ static void client_tick(struct pub_node *node)
             (void)snprintf(c.submit.name, sizeof(c.submit.name), "fake");
             (void)snprintf(c.submit.policy, sizeof(c.submit.policy), "none");
             c.submit.keep = all->options.keep;
+            c.submit.replicas = all->options.replicas;
             c.submit.text = text;
             c.submit.text_size = sizeof(text) - 1;
             pub_propose(node, &c);
@@ -396,6 +400,9 @@ static void on_message(void *self, unsigned from, const uint8_t *bytes, size_t s
     if (size > 0 && bytes[0] == MAIL_BEAT) {
         (void)read_u8(&in);
         on_beat(node, from, &in);
+    } else if (size > 0 && bytes[0] == MAIL_WORD) {
+        (void)read_u8(&in);
+        pub_on_word(node, from, &in);
     } else {
         pub_run_message(node, from, &in);
     }
@@ -461,6 +468,7 @@ static void on_tick(void *self)
     term_tick(node);
     pub_run_tick(node);
     pub_files_tick(node);
+    pub_hurt_tick(node);
     coordinate(node);
 }
 

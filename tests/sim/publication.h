@@ -4,7 +4,8 @@
  *   publication.c        a node: state machine, heartbeats, clients, coordinator
  *   publication_run.c    the fake training: lockstep by messages, captures at the same step
  *   publication_files.c  agents, the watched file system, mutants
- *   publication_oracle.c what must hold, the independent reader
+ *   publication_copies.c copies: words, fetching, disks that are wiped or rot, what must hold of
+ * them publication_oracle.c what must hold, the independent reader
  *
  * A coordinate's value is a function of (job, coordinate, step) alone, so every checkpoint's bits
  * are known beforehand. The world's context is a struct publication. */
@@ -28,7 +29,17 @@
     X(MUTANT_UNILATERAL, "a participant aborts on its own after its vote")      \
     X(MUTANT_EARLY_REPORT, "publication is reported before CURRENT is durable") \
     X(MUTANT_OTHER_DIGEST, "a vote names another digest than the shard's")      \
-    X(MUTANT_IN_PLACE, "CURRENT is written in place")
+    X(MUTANT_IN_PLACE, "CURRENT is written in place")                           \
+    X(MUTANT_COPY_SYNC, "a copy counts before it is fsynced")                   \
+    X(MUTANT_COPY_NAME_SYNC, "a copy counts before its name is durable")        \
+    X(MUTANT_VOTE_ALONE, "vote before the copies are stored")                   \
+    X(MUTANT_COPY_DIGEST, "a copy counts before its digest is compared")        \
+    X(MUTANT_REPAIR_DAMAGED, "repair from a damaged copy")                      \
+    X(MUTANT_WRONG_EPOCH, "another epoch's copy is accepted")                   \
+    X(MUTANT_STORED_ANY, "a word about another epoch's copy counts")            \
+    X(MUTANT_LAST_COPY, "copies are collected while they are needed")           \
+    X(MUTANT_QUIET_LOSS, "a lost copy is not told")                             \
+    X(MUTANT_QUIET_DAMAGE, "a damaged copy goes on counting")
 
 #define PUBLICATION_MUTANT_ENUM(name, text) name,
 enum publication_mutant { PUBLICATION_MUTANTS(PUBLICATION_MUTANT_ENUM) PUBLICATION_MUTANTS_COUNT };
@@ -50,6 +61,8 @@ struct publication_options {
     uint32_t suspect_ms;
     uint32_t prepare_ms;
     uint32_t disturb_ms; /* mean time between pause, resume, cancel and SIGTERM; 0: none */
+    uint32_t replicas;
+    uint32_t hurt_ms; /* mean time between disks that lose their checkpoints, or a bit; 0: none */
     enum publication_mutant mutant;
 };
 
@@ -72,6 +85,9 @@ struct publication_counts {
     uint64_t looks;          /* of the reader */
     uint64_t succeeded;      /* jobs */
     uint64_t refused_stages; /* shards that could not be written */
+    uint64_t copies;         /* of shards that were fetched */
+    uint64_t hurts;          /* disks wiped, or with a flipped bit */
+    uint64_t repairs;        /* of them, those after which all copies were there again */
 };
 void publication_counts(const struct publication *all, struct publication_counts *ret_counts);
 
@@ -89,6 +105,8 @@ uint64_t publication_current(struct world *world, unsigned node, uint64_t job);
 void publication_hold_votes(struct publication *all, unsigned node, bool hold);
 /* Shards of the node find no space while true; its log does. */
 void publication_fill_disk(struct publication *all, unsigned node, bool full);
+/* The node dies with all its checkpoints; its log stays. */
+void publication_wipe(struct world *world, unsigned node);
 /* Keep a node from publishing while true. */
 void publication_hold_publish(struct publication *all, unsigned node, bool hold);
 

@@ -17,9 +17,10 @@ struct pub_truth {
     enum decision decision;
     uint8_t digest[SHA256_SIZE]; /* of the manifest, where committed */
     uint64_t step;
+    bool collected; /* somebody applied that it goes */
     uint32_t shards_count;
     struct {
-        unsigned node;
+        uint32_t copies;
         uint8_t sha256[SHA256_SIZE];
         uint64_t size;
     } shards[WORLD_NODES_MAX];
@@ -40,6 +41,7 @@ struct publication {
     struct pub_job jobs[JOBS_MAX]; /* by number; truths by id - 1 */
     /* What survives crashes: by node and job id - 1. */
     uint64_t durable_current[WORLD_NODES_MAX][JOBS_MAX];
+    uint64_t ever_current[WORLD_NODES_MAX][JOBS_MAX]; /* also of disks that were lost */
     uint64_t seen_current[WORLD_NODES_MAX][JOBS_MAX]; /* in this incarnation */
     uint64_t seen_in[WORLD_NODES_MAX];                /* the incarnation */
     uint64_t verified[WORLD_NODES_MAX][JOBS_MAX];     /* CURRENT that was looked at wholly */
@@ -49,6 +51,10 @@ struct publication {
     bool healed;
     bool looking;
     uint64_t generation; /* the greatest seen */
+    /* A disk that was wiped or has rotten, until all copies are there again: one at a time. */
+    unsigned hurt;                 /* node + 1; 0: none */
+    uint64_t hurt_epoch[JOBS_MAX]; /* the next number of each job then */
+    uint64_t checked_ms;
     struct publication_counts counts;
 };
 
@@ -93,7 +99,9 @@ struct pub_agent {
     uint64_t vectors_ms;      /* when rank 0's digests will be there */
     struct shard_about about; /* of the shard being staged */
     uint64_t checked;         /* epochs up to here were compared with what was decided */
-    bool spoilt;              /* a mutant has struck */
+    uint64_t words_ms;
+    uint64_t scrub_ms;
+    bool spoilt; /* a mutant has struck */
 };
 
 struct pub_node {
@@ -130,9 +138,22 @@ void pub_fs_init(struct pub_node *node, struct fs *real);
 void pub_files_tick(struct pub_node *node);
 void pub_capture(struct pub_node *node, uint64_t job, uint64_t step, bool ends);
 
+/* publication_copies.c */
+void pub_words_tick(struct pub_node *node, struct pub_agent *a);
+void pub_on_word(struct pub_node *node, unsigned from, struct reader *in);
+void pub_copy(struct pub_node *node, const struct agent_action *action,
+              struct agent_result *result);
+void pub_hurt_tick(struct pub_node *node);
+void pub_check_copies(struct world *world);
+/* All copies of all kept epochs are where they should be. */
+bool pub_copies_whole(struct world *world);
+
 /* publication_oracle.c */
+void pub_folder_of(uint64_t job, char path[FOLDER_PATH_SIZE]);
 void pub_watch_state(struct pub_node *node);
 void pub_look(struct pub_node *node, uint64_t job, bool wholly);
+/* CURRENT is durable there, and says that epoch or a newer one. */
+void pub_note_current(struct publication *all, unsigned node, uint64_t job, uint64_t epoch);
 void pub_published(struct pub_node *node, uint64_t job, uint64_t epoch);
 bool pub_settled(struct world *world, void *const *selves, unsigned nodes);
 void pub_finish(struct world *world, void *const *selves, unsigned nodes);

@@ -46,8 +46,11 @@ static int watched_open(struct fs *fs, const char *path, enum fs_mode mode,
     w->current_made = w->current_made || (current && mode == FS_CREATE);
     if (code == 0 && mode == FS_CREATE &&
         ((mutant == MUTANT_CURRENT_SYNC && current) ||
-         (mutant == MUTANT_SHARD_SYNC && ends_with(path, ".part")) ||
-         (mutant == MUTANT_MANIFEST_SYNC && ends_with(path, "/manifest.json")))) {
+         (mutant == MUTANT_SHARD_SYNC && w->doing == AGENT_STAGE && ends_with(path, ".part")) ||
+         (mutant == MUTANT_MANIFEST_SYNC && ends_with(path, "/manifest.json.new")))) {
+        unsynced = *ret_file;
+    }
+    if (code == 0 && mutant == MUTANT_COPY_SYNC && w->doing == AGENT_COPY && mode == FS_APPEND) {
         unsynced = *ret_file;
     }
     if (code == 0 && w->owner->all->full[w->owner->node] && ends_with(path, ".part")) {
@@ -120,6 +123,8 @@ static int watched_sync_folder(struct fs *fs, const char *path, struct err *err)
     struct pub_fs *w = of(fs);
     enum publication_mutant mutant = w->owner->all->options.mutant;
     if ((mutant == MUTANT_STAGING_SYNC && w->doing == AGENT_STAGE &&
+         strstr(path, "/staging/epoch-") != NULL) ||
+        (mutant == MUTANT_COPY_NAME_SYNC && w->doing == AGENT_COPY &&
          strstr(path, "/staging/epoch-") != NULL) ||
         (mutant == MUTANT_PARENT_SYNC && w->doing == AGENT_PUBLISH && !w->current_made &&
          strcmp(path, w->job_folder) == 0)) {
@@ -206,7 +211,16 @@ static void execute(struct pub_node *node, struct pub_agent *a, struct agent_res
     node->fs.doing = action->kind;
     node->fs.current_made = false;
     node->fs.job_folder = action->folder;
-    agent_execute(&node->fs.fs, action, action->kind == AGENT_STAGE ? &content : NULL, result);
+    struct agent_action scan = *action;
+    scan.kind = AGENT_SCAN;
+    if (action->kind == AGENT_VERIFY && node->all->options.mutant == MUTANT_QUIET_DAMAGE) {
+        agent_execute(&node->fs.fs, &scan, NULL, result);
+        result->good = action->ranks;
+    } else if (action->kind == AGENT_COPY) {
+        pub_copy(node, action, result);
+    } else {
+        agent_execute(&node->fs.fs, action, action->kind == AGENT_STAGE ? &content : NULL, result);
+    }
     node->fs.doing = AGENT_IDLE;
     free(vectors);
 }
@@ -228,10 +242,23 @@ static void on_work(void *self, void *argument)
     if (agent_done(&a->agent, &a->action, &result) != 0) {
         a->retry_ms = pub_now_ms(node) + RETRY_MS;
         counts->refused_stages += a->action.kind == AGENT_STAGE ? 1 : 0;
-        if (result.code == ERR_DAMAGED || result.code == ERR_NOT_FOUND) {
+        bool hurt = node->all->hurt != 0;
+        if (a->action.kind != AGENT_COPY && !hurt &&
+            (result.code == ERR_DAMAGED || result.code == ERR_NOT_FOUND)) {
             world_violation(node->world, "node %u: %s", node->node, result.err.text);
         }
         return;
+    }
+    bool held_bad = false;
+    counts->copies += a->action.kind == AGENT_COPY ? 1 : 0;
+    const struct state_job *job = state_job(node->state, a->action.job);
+    const struct state_epoch *epoch = job == NULL ? NULL : state_epoch(job, a->action.epoch);
+    for (uint32_t i = 0; epoch != NULL && i < epoch->shards_count; i++) {
+        held_bad |=
+            (result.bad >> i & 1) != 0 && state_shard_held(&epoch->shards[i], node->node + 1);
+    }
+    if (held_bad && node->all->hurt != node->node + 1) {
+        world_violation(node->world, "node %u: %s", node->node, result.bad_text);
     }
     if (a->action.kind == AGENT_PUBLISH) {
         counts->published++;
@@ -292,6 +319,31 @@ static void remove_staged(struct pub_node *node, const struct state_job *job, ui
     (void)fs_remove_tree(&node->fs.fs, path, NULL);
 }
 
+/* The files of others' shards, as if nobody needed them. */
+static bool remove_copies(struct pub_node *node, const struct state_job *job,
+                          const struct state_epoch *epoch)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < epoch->shards_count; i++) {
+        char folder[FOLDER_PATH_SIZE];
+        char path[FOLDER_PATH_SIZE];
+        char name[MANIFEST_TEXT_SIZE];
+        if (epoch->shards[i].node == node->node + 1 ||
+            !state_shard_held(&epoch->shards[i], node->node + 1)) {
+            continue;
+        }
+        checkpoint_job_folder(job, folder);
+        checkpoint_epoch_folder(folder, epoch->epoch, path);
+        checkpoint_shard_name(i, epoch->shards_count, name);
+        (void)strcat(path, "/");
+        (void)strcat(path, name);
+        (void)sim_disk_fs(world_disk(node->world, node->node))
+            ->ops->unlink(sim_disk_fs(world_disk(node->world, node->node)), path, NULL);
+        any = true;
+    }
+    return any;
+}
+
 static void mutate(struct pub_node *node, struct pub_agent *a, const struct state_job *job)
 {
     const struct folder_view *view = &a->agent.view;
@@ -343,6 +395,22 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
         a->agent.staged_sha256[5] ^= a->agent.staged_epoch != 0 && !a->spoilt ? 1 : 0;
         a->spoilt = a->spoilt || a->agent.staged_epoch != 0;
         break;
+    case MUTANT_VOTE_ALONE:
+        a->agent.stored_by = UINT64_MAX;
+        break;
+    case MUTANT_LAST_COPY:
+        if (newest != NULL && !a->spoilt && view->current == newest->epoch && !a->agent.busy) {
+            a->spoilt = remove_copies(node, job, newest);
+        }
+        break;
+    case MUTANT_COPY_SYNC:
+    case MUTANT_COPY_NAME_SYNC:
+    case MUTANT_COPY_DIGEST:
+    case MUTANT_REPAIR_DAMAGED:
+    case MUTANT_WRONG_EPOCH:
+    case MUTANT_STORED_ANY:
+    case MUTANT_QUIET_LOSS:
+    case MUTANT_QUIET_DAMAGE:
     case MUTANT_NONE:
     case MUTANT_CURRENT_SYNC:
     case MUTANT_SNAPSHOT_VOTES:
@@ -364,7 +432,15 @@ static void agent_tick(struct pub_node *node, const struct state_job *job)
     struct pub_agent *a = &node->agents[job->id - 1];
     uint64_t now = pub_now_ms(node);
     mutate(node, a, job);
-    if (sim_disk_dead(world_disk(node->world, node->node)) || now < a->retry_ms || a->agent.busy) {
+    if (sim_disk_dead(world_disk(node->world, node->node))) {
+        return;
+    }
+    pub_words_tick(node, a);
+    if (now - a->scrub_ms > (node->all->healed ? 2000U : 700U)) {
+        a->scrub_ms = now;
+        agent_scrub(&a->agent);
+    }
+    if (now < a->retry_ms || a->agent.busy) {
         return;
     }
     if (a->agent.capture.generation != 0 && !a->agent.capture.vectors_ready &&
@@ -379,6 +455,10 @@ static void agent_tick(struct pub_node *node, const struct state_job *job)
     }
     if (kind != AGENT_PROPOSE) {
         start_work(node, a, job);
+        return;
+    }
+    if (a->action.command.kind == COMMAND_DROPPED &&
+        node->all->options.mutant == MUTANT_QUIET_LOSS) {
         return;
     }
     bool held = a->action.command.kind == COMMAND_PREPARED && node->all->hold_votes[node->node];

@@ -7,7 +7,7 @@
 #include "checkpoint/files.h"
 #include "tests/sim/publication_core.h"
 
-static void folder_of(uint64_t job, char path[FOLDER_PATH_SIZE])
+void pub_folder_of(uint64_t job, char path[FOLDER_PATH_SIZE])
 {
     (void)snprintf(path, FOLDER_PATH_SIZE, "jobs/%llu-fake", (unsigned long long)job);
 }
@@ -33,34 +33,6 @@ static void manifest_digest(const struct state *state, const struct state_job *j
 
 /* ---- decisions ---- */
 
-/* At the moment of the decision every shard is durable where its vote came from. */
-static void check_shards(struct pub_node *node, uint64_t job, const struct state_epoch *epoch)
-{
-    char folder[FOLDER_PATH_SIZE];
-    char staged[FOLDER_PATH_SIZE];
-    char path[FOLDER_PATH_SIZE];
-    char name[MANIFEST_TEXT_SIZE];
-    folder_of(job, folder);
-    checkpoint_staging_folder(folder, epoch->epoch, staged);
-    for (uint32_t i = 0; i < epoch->shards_count; i++) {
-        struct sim_disk *disk = world_disk(node->world, pub_peer_of(epoch->shards[i].node));
-        struct err err = {0};
-        checkpoint_shard_name(i, epoch->shards_count, name);
-        join(path, staged, name);
-        if (!sim_disk_is_durable(disk, path)) {
-            world_violation(node->world,
-                            "epoch %llu of job %llu is decided, '%s' of node %u is "
-                            "not durable",
-                            (unsigned long long)epoch->epoch, (unsigned long long)job, path,
-                            pub_peer_of(epoch->shards[i].node));
-        } else if (!sim_disk_dead(disk) &&
-                   files_check(sim_disk_fs(disk), path, epoch->shards[i].sha256,
-                               epoch->shards[i].size, &err) != 0) {
-            world_violation(node->world, "decided with a wrong shard: %s", err.text);
-        }
-    }
-}
-
 static void on_commit(struct pub_node *node, const struct state_job *job,
                       const struct state_epoch *epoch)
 {
@@ -71,8 +43,14 @@ static void on_commit(struct pub_node *node, const struct state_job *job,
         truth->decision = DECIDED_COMMIT;
         memcpy(truth->digest, digest, SHA256_SIZE);
         truth->step = epoch->step;
+        truth->shards_count = epoch->shards_count;
+        for (uint32_t i = 0; i < epoch->shards_count; i++) {
+            truth->shards[i].copies = epoch->shards[i].copies;
+            truth->shards[i].size = epoch->shards[i].size;
+            memcpy(truth->shards[i].sha256, epoch->shards[i].sha256, SHA256_SIZE);
+        }
         node->all->counts.committed++;
-        check_shards(node, job->id, epoch);
+        pub_check_copies(node->world);
     } else if (truth->decision != DECIDED_COMMIT ||
                memcmp(truth->digest, digest, SHA256_SIZE) != 0) {
         world_violation(node->world, "two decisions on epoch %llu of job %llu",
@@ -88,7 +66,7 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
             unsigned peer = pub_peer_of(epoch->shards[i].node);
             if (epoch->shards[i].published &&
-                node->all->durable_current[peer][job->id - 1] < epoch->epoch) {
+                node->all->ever_current[peer][job->id - 1] < epoch->epoch) {
                 world_violation(node->world, "node %u said that it has published epoch %llu", peer,
                                 (unsigned long long)epoch->epoch);
             }
@@ -119,6 +97,13 @@ void pub_watch_state(struct pub_node *node)
             }
             truth->decision = DECIDED_ABORT;
         }
+        if (job->lost_epoch != 0) {
+            world_violation(node->world, "epoch %llu of job %llu is lost, one disk at most was",
+                            (unsigned long long)job->lost_epoch, (unsigned long long)job->id);
+        }
+        for (uint64_t e = 1; job->epochs_count > 0 && e < job->epochs[0]->epoch; e++) {
+            all->jobs[job->id - 1].truths[e].collected = true;
+        }
         check_reports(node, job);
         for (uint32_t k = 0; k < job->epochs_count; k++) {
             if (job->epochs[k]->epoch > a->checked) {
@@ -142,6 +127,11 @@ static void look_wholly(struct pub_node *node, uint64_t job, uint64_t epoch, con
     uint8_t digest[SHA256_SIZE];
     ASSERT(m != NULL);
     if (checkpoint_verify(sim_disk_fs(disk), path, m, &verdict, &err) != 0) {
+        if (node->all->hurt == node->node + 1) { /* Its copies are elsewhere: pub_check_copies. */
+            node->all->verified[node->node][job - 1] = 0;
+            free(m);
+            return;
+        }
         world_violation(node->world, "node %u: what CURRENT names is not right: %s", node->node,
                         err.text);
         free(m);
@@ -150,15 +140,21 @@ static void look_wholly(struct pub_node *node, uint64_t job, uint64_t epoch, con
     manifest_write(m, &bytes);
     sha256_of(bytes.bytes, bytes.size, digest);
     if (memcmp(digest, node->all->jobs[job - 1].truths[epoch].digest, SHA256_SIZE) != 0 ||
-        verdict.files != 2) {
+        verdict.files < 1) {
         world_violation(node->world, "node %u: '%s' is not what was decided", node->node, path);
     }
-    const char *names[3] = {"manifest.json", "SHA256SUMS", NULL};
+    const char *names[2 + WORLD_NODES_MAX] = {"manifest.json", "SHA256SUMS"};
+    uint32_t count = 2;
     for (uint32_t i = 0; i < m->shards_count; i++) {
-        names[2] = m->shards[i].node_id == node->node + 1 ? m->shards[i].file : names[2];
+        bool there = false;
+        join(file, path, m->shards[i].file);
+        ASSERT(sim_disk_fs(disk)->ops->exists(sim_disk_fs(disk), file, &there, NULL) == 0);
+        if (there) {
+            names[count++] = m->shards[i].file;
+        }
     }
-    for (int i = 0; i < 3; i++) {
-        join(file, path, names[i] == NULL ? "?" : names[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        join(file, path, names[i]);
         if (!sim_disk_is_durable(disk, file)) {
             world_violation(node->world, "node %u: CURRENT names it and '%s' is not durable",
                             node->node, file);
@@ -187,10 +183,15 @@ void pub_look(struct pub_node *node, uint64_t job, bool wholly)
         memset(all->verified[n], 0, sizeof(all->verified[n]));
     }
     all->counts.looks++;
-    folder_of(job, folder);
+    pub_folder_of(job, folder);
     if (current_read(sim_disk_fs(disk), folder, &current, &err) != 0) {
         world_violation(node->world, "node %u: %s", n, err.text);
         return;
+    }
+    uint64_t before = all->seen_current[n][job - 1];
+    if (current == 0 && before != 0 && all->jobs[job - 1].truths[before].collected) {
+        all->seen_current[n][job - 1] = 0; /* Nothing newer lies there: it is collected. */
+        all->durable_current[n][job - 1] = 0;
     }
     if (current < all->seen_current[n][job - 1] || current < all->durable_current[n][job - 1]) {
         world_violation(node->world,
@@ -211,6 +212,10 @@ void pub_look(struct pub_node *node, uint64_t job, bool wholly)
         return;
     }
     checkpoint_epoch_folder(folder, current, path);
+    enum agent_kind doing = node->fs.doing;
+    if (doing == AGENT_VERIFY || doing == AGENT_TRIM || doing == AGENT_COPY) {
+        return; /* Its files are being put right: old or new after a crash, one of them now. */
+    }
     if (wholly || all->verified[n][job - 1] != current) {
         all->verified[n][job - 1] = current;
         look_wholly(node, job, current, path);
@@ -227,17 +232,25 @@ void pub_look(struct pub_node *node, uint64_t job, bool wholly)
     }
 }
 
+void pub_note_current(struct publication *all, unsigned node, uint64_t job, uint64_t epoch)
+{
+    uint64_t *durable = &all->durable_current[node][job - 1];
+    uint64_t *ever = &all->ever_current[node][job - 1];
+    *durable = epoch > *durable ? epoch : *durable; /* An older one's copies may come later. */
+    *ever = epoch > *ever ? epoch : *ever;
+}
+
 void pub_published(struct pub_node *node, uint64_t job, uint64_t epoch)
 {
     char folder[FOLDER_PATH_SIZE];
     char path[FOLDER_PATH_SIZE];
-    folder_of(job, folder);
+    pub_folder_of(job, folder);
     join(path, folder, "CURRENT");
     if (!sim_disk_is_durable(world_disk(node->world, node->node), path)) {
         world_violation(node->world, "node %u: '%s' is published and not durable", node->node,
                         path);
     }
-    node->all->durable_current[node->node][job - 1] = epoch;
+    pub_note_current(node->all, node->node, job, epoch);
     pub_look(node, job, true);
 }
 
@@ -245,7 +258,7 @@ uint64_t publication_current(struct world *world, unsigned node, uint64_t job)
 {
     char folder[FOLDER_PATH_SIZE];
     uint64_t current = 0;
-    folder_of(job, folder);
+    pub_folder_of(job, folder);
     (void)current_read(sim_disk_fs(world_disk(world, node)), folder, &current, NULL);
     return current;
 }
@@ -258,26 +271,45 @@ static bool job_at_rest(const struct state_job *job)
         return false;
     }
     for (uint32_t i = 0; i < job->epochs_count; i++) {
-        if (!state_epoch_published(job->epochs[i])) {
+        if (!state_epoch_safe(job->epochs[i])) {
             return false;
         }
     }
     return true;
 }
 
+static bool agent_wanted_here(const struct agent *agent, const struct state_epoch *epoch)
+{
+    for (uint32_t i = 0; i < epoch->shards_count; i++) {
+        if (state_shard_held(&epoch->shards[i], agent->node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool files_at_rest(const struct pub_node *node, const struct state_job *job)
 {
     const struct agent *agent = &node->agents[job->id - 1].agent;
-    uint32_t mine = 0;
+    const struct folder_view *view = &agent->view;
     uint64_t newest = 0;
     for (uint32_t i = 0; i < job->epochs_count; i++) {
-        if (state_shard(job->epochs[i], node->node + 1) != NULL) {
-            mine++;
-            newest = job->epochs[i]->epoch;
+        bool there = false;
+        for (uint32_t k = 0; k < view->published_count; k++) {
+            there = there || view->published[k] == job->epochs[i]->epoch;
+        }
+        if (agent_wanted_here(agent, job->epochs[i]) && !there) {
+            return false;
+        }
+        newest = there ? job->epochs[i]->epoch : newest;
+    }
+    for (uint32_t k = 0; k < view->published_count; k++) {
+        if (state_epoch(job, view->published[k]) == NULL) {
+            return false; /* A leftover. */
         }
     }
-    return agent->scanned && !agent->busy && agent->view.staged_count == 0 &&
-           agent->view.published_count == mine && agent->view.current == newest;
+    return agent->scanned && !agent->busy && agent->scrub_next == 0 && view->staged_count == 0 &&
+           view->current == newest;
 }
 
 bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
@@ -290,6 +322,9 @@ bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
         if (!all->jobs[i].acknowledged) {
             return false;
         }
+    }
+    if (all->hurt != 0 && !pub_copies_whole(world)) {
+        return false;
     }
     for (unsigned n = 0; n < nodes; n++) {
         const struct pub_node *node = selves[n];
@@ -311,14 +346,17 @@ static void check_result(struct world *world, unsigned nodes, const struct state
     struct checkpoint_source sources[WORLD_NODES_MAX];
     char folder[FOLDER_PATH_SIZE];
     char path[FOLDER_PATH_SIZE];
-    char whole_path[64];
+    char whole_path[FOLDER_PATH_SIZE];
     size_t count = 0;
     struct err err = {0};
     const struct state_epoch *newest = state_newest_epoch(job);
-    folder_of(job->id, folder);
+    pub_folder_of(job->id, folder);
     checkpoint_epoch_folder(folder, newest->epoch, path);
     for (unsigned n = 0; n < nodes; n++) {
-        if (state_shard(newest, n + 1) != NULL) {
+        bool there = false;
+        struct fs *of = sim_disk_fs(world_disk(world, n));
+        join(whole_path, path, "manifest.json");
+        if (of->ops->exists(of, whole_path, &there, &err) == 0 && there) {
             sources[count++] = (struct checkpoint_source){sim_disk_fs(world_disk(world, n)), path};
         }
     }
@@ -361,6 +399,7 @@ void pub_finish(struct world *world, void *const *selves, unsigned nodes)
     }
     buf_done(&first);
     buf_done(&other);
+    pub_check_copies(world);
     const struct state *state = ((struct pub_node *)selves[0])->state;
     for (uint32_t i = 0; i < state->jobs_count && !world_violated(world); i++) {
         const struct state_job *job = state->jobs[i];

@@ -30,10 +30,17 @@ static bool seed(struct pub_node *node, const struct state_job *job)
         run->step = 0;
         return true;
     }
-    const struct agent *agent = &node->agents[job->id - 1].agent;
+    struct agent *agent = &node->agents[job->id - 1].agent;
+    const struct state_epoch *epoch = state_epoch(job, job->seed_epoch);
     int rank = state_rank(job, node->node + 1);
-    if (rank < 0 || !agent->scanned || agent->view.current < job->seed_epoch) {
-        return false; /* The agent publishes it first. */
+    uint64_t ranks = 0;
+    for (uint32_t i = 0; rank >= 0 && epoch != NULL && i < epoch->shards_count; i++) {
+        bool over = epoch->shards[i].first < job->bounds[rank + 1] &&
+                    epoch->shards[i].end > job->bounds[rank];
+        ranks |= over ? UINT64_C(1) << i : 0;
+    }
+    if (ranks == 0 || !agent_need(agent, job->seed_epoch, ranks)) {
+        return false; /* The agent publishes, fetches and compares it first. */
     }
     char folder[FOLDER_PATH_SIZE];
     char path[FOLDER_PATH_SIZE];
@@ -44,12 +51,15 @@ static bool seed(struct pub_node *node, const struct state_job *job)
     int code = checkpoint_read_range(&node->fs.fs, path, job->bounds[rank], job->bounds[rank + 1],
                                      &shard, &err);
     if (code != 0) {
-        if (!sim_disk_dead(world_disk(node->world, node->node))) {
+        agent_doubt(agent, job->seed_epoch);
+        if (!sim_disk_dead(world_disk(node->world, node->node)) &&
+            node->all->hurt != node->node + 1) {
             world_violation(node->world, "node %u cannot seed from epoch %llu: %s", node->node,
                             (unsigned long long)job->seed_epoch, err.text);
         }
         return false;
     }
+    (void)agent_need(agent, 0, 0);
     run->step = shard.about.step;
     for (uint64_t i = 0; i < shard.about.end - shard.about.first; i++) {
         if (shard.parameter[i] != pub_value(job->id, shard.about.first + i, run->step)) {

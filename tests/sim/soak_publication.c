@@ -46,6 +46,9 @@ static bool run_seed(uint64_t seed, enum publication_mutant mutant, struct total
         totals->counts.looks += counts.looks;
         totals->counts.succeeded += counts.succeeded;
         totals->counts.refused_stages += counts.refused_stages;
+        totals->counts.copies += counts.copies;
+        totals->counts.hurts += counts.hurts;
+        totals->counts.repairs += counts.repairs;
     } else if (!good) {
         printf("killed by seed %llu: %s\n", (unsigned long long)seed, world_violation_text(world));
     }
@@ -125,5 +128,8 @@ int main(int argc, char **argv)
            (unsigned long long)totals.counts.published, (unsigned long long)totals.counts.collected,
            (unsigned long long)totals.counts.succeeded, (unsigned long long)totals.counts.looks,
            failed);
+    printf("%llu copies fetched, %llu disks hurt, %llu of them seen whole again\n",
+           (unsigned long long)totals.counts.copies, (unsigned long long)totals.counts.hurts,
+           (unsigned long long)totals.counts.repairs);
     return failed == 0 ? 0 : 1;
 }

@@ -72,6 +72,7 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
     case COMMAND_BEGIN:
         c->begin.epoch = rand_next(rand);
         c->begin.ends = rand_below(rand, 2) == 1;
+        c->begin.live = rand_next(rand);
         break;
     case COMMAND_PREPARED:
         c->prepared.node = 1 + (uint32_t)rand_below(rand, 64);
@@ -93,6 +94,17 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
     case COMMAND_COLLECT:
         c->collect.epoch = rand_next(rand);
         break;
+    case COMMAND_REPLICATED:
+    case COMMAND_DROPPED:
+    case COMMAND_ASSIGN:
+        c->copy.epoch = rand_next(rand);
+        c->copy.rank = (uint32_t)rand_below(rand, 64);
+        c->copy.node = 1 + (uint32_t)rand_below(rand, 64);
+        c->copy.sha256[3] = 9;
+        break;
+    case COMMAND_PRUNE:
+        c->prune.keep = 1 + (uint32_t)rand_below(rand, COMMAND_KEEP_MAX);
+        break;
     case COMMAND_FINISH:
         c->finish.outcome = (uint8_t)(1 + rand_below(rand, 2));
         c->finish.has_objective = rand_below(rand, 2) == 1;
@@ -109,7 +121,10 @@ START_TEST(what_is_encoded_is_decoded_and_encoded_to_the_same_bytes)
 {
     struct rand rand = {1};
     for (int turn = 0; turn < 300; turn++) {
-        for (unsigned kind = COMMAND_NODE; kind <= COMMAND_FINISH; kind++) {
+        for (unsigned kind = COMMAND_NODE; kind <= COMMAND_PRUNE; kind++) {
+            if (strcmp(command_label((enum command_kind)kind), "unknown") == 0) {
+                continue; /* Kept for later. */
+            }
             struct command given;
             struct command got;
             struct buf bytes = BUF_NONE;
