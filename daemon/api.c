@@ -81,11 +81,15 @@ static void on_dialled(uv_stream_t *listener, int status)
         (void)close(copy); /* Not even a sentence for a flood. */
         return;
     }
-    char from[64] = "unix";
+    char from[API_FROM_SIZE] = "unix";
     bool allowed = may(api, copy, from, sizeof(from));
     bool full = api_full(api);
+    struct transport transport;
+    transport_plain(&transport, copy);
+    int flags = fcntl(copy, F_GETFL);
+    (void)fcntl(copy, F_SETFL, flags | O_NONBLOCK);
     struct connection *connection =
-        connection_open(api, copy, /* is_pipe= */ true, /* needs_hello= */ true, from);
+        connection_open(api, &transport, /* needs_hello= */ true, /* may_change= */ true, from);
     if (connection != NULL && full) {
         connection_refuse(connection, ERR_BUSY,
                           "too many connections to this daemon; try again soon");
@@ -266,10 +270,18 @@ bool api_full(const struct api *api)
     return api->closing || api->stats.connections >= API_CONNECTIONS_MAX;
 }
 
-void api_take(struct api *api, int fd, const char *from)
+void api_take(struct api *api, const struct transport *transport, const char *from)
 {
+    char who[API_FROM_SIZE];
+    const struct trust_identity *identity = transport_peer(transport);
+    bool may_change = identity == NULL || identity->kind == TRUST_ADMIN;
     ASSERT(!api->closing);
-    (void)connection_open(api, fd, /* is_pipe= */ false, /* needs_hello= */ false, from);
+    (void)snprintf(who, sizeof(who), "%s", from);
+    if (identity != NULL) {
+        (void)snprintf(who, sizeof(who), "%s,%s=%s", from, trust_kind_name(identity->kind),
+                       identity->name);
+    }
+    (void)connection_open(api, transport, /* needs_hello= */ false, may_change, who);
 }
 
 const struct api_stats *api_stats(const struct api *api)

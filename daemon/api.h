@@ -21,12 +21,14 @@
 #include "daemon/doctor.h"
 #include "daemon/facts.h"
 #include "daemon/logring.h"
+#include "peer/peer.h"
 
 #define API_CONNECTIONS_MAX 64
 #define API_HELLO_MS        5000
 #define API_WRITE_MS        30000
 #define API_TICK_MS         250        /* streams look for news as often */
 #define API_PIECE_SIZE      (1U << 20) /* most bytes of Reply.data */
+#define API_FROM_SIZE       128
 
 struct api;
 
@@ -63,9 +65,10 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
 
 /* Whether another connection would be too many: refuse it with ERR_BUSY. */
 bool api_full(const struct api *api);
-/* Takes fd, a connected stream socket whose HELLO (class ctl) was read and answered with WELCOME.
- * from is for the log. */
-void api_take(struct api *api, int fd, const char *from);
+/* Takes the transport of a connection whose HELLO (class ctl) was read and answered with WELCOME.
+ * Over TLS a certificate of kind admin may change things, others may look; in plain text anybody
+ * may all. from is its address, for the log. */
+void api_take(struct api *api, const struct transport *transport, const char *from);
 
 const struct api_stats *api_stats(const struct api *api);
 

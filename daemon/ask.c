@@ -496,6 +496,12 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     ASSERT(ask->state == ASK_IDLE);
     ASSERT(!ask->busy);
     *ask = (struct ask){.id = request->id};
+    if (!connection->may_change && !ask_only_looks(request)) {
+        fail(connection, ERR_AUTH, "your certificate lets you look and not change",
+             "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
+             "socket on the node itself");
+        return;
+    }
     const struct facts *facts = facts_of(connection);
     struct err err = {0};
     switch (request->ask_case) {

@@ -47,6 +47,8 @@ struct ask {
     char needles[2][FACTS_NAME_SIZE + 8];
 };
 
+/* Whether a viewer may ask it too (ask_rights.c). */
+bool ask_only_looks(const Ctl__Request *request);
 /* The connection is open and idle. The request is borrowed. */
 void ask_begin(struct connection *connection, const Ctl__Request *request);
 /* Every API_TICK_MS while nothing is being written. */

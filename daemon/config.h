@@ -19,8 +19,8 @@
  *   socket: /run/coppelius/coppeliusd.sock   # or off
  *   group: coppelius                 # may use the socket
  *   http: {listen: 127.0.0.1:7621, token_file: /etc/coppelius/http.token}   # listen may be off
- *   tls: off                         # TLS comes with a later version
- *   insecure: no                     # yes: plain text between machines is meant
+ *   tls: {}                          # files of state_dir/tls; or their paths, below; or off
+ *   insecure: no                     # yes: with tls: off, plain text between machines is meant
  *   log_level: info                  # error, warning, notice, info, debug
  *   limits: {memory: 0, storage_free: 1G, log_lines: 2048, cache: 64G}
  */
@@ -65,11 +65,13 @@ struct config {
         char *token_file;
     } http;
     struct {
-        char *ca;
+        char *ca; /* after config_read never "" */
         char *certificate;
         char *key;
+        char *authority;     /* a folder (trust/authority.h): this node signs; "": it does not */
+        uint64_t renew_days; /* a certificate that ends sooner is renewed */
     } tls;
-    bool tls_given;
+    bool tls_given; /* false: off */
     bool insecure;
     int log_level; /* enum log_level - LOG_LEVEL_ERROR */
     struct {

@@ -125,6 +125,18 @@ static void complete(struct config_checking *checking)
         bool usable = given != NULL && given[0] == '/' && strlen(given) < 1000;
         replace(checking, &config->state_dir, usable ? given : "/var/lib/coppelius");
     }
+    struct {
+        char **path;
+        const char *name;
+    } files[] = {{&config->tls.ca, "ca.crt"},
+                 {&config->tls.certificate, "node.crt"},
+                 {&config->tls.key, "node.key"}};
+    for (size_t i = 0; config->tls_given && config->state_dir != NULL && i < 3; i++) {
+        if (*files[i].path != NULL && *files[i].path[0] == '\0') {
+            (void)snprintf(text, sizeof(text), "%s/tls/%s", config->state_dir, files[i].name);
+            replace(checking, files[i].path, text);
+        }
+    }
     if (config->http.listen != NULL && strcmp(config->http.listen, "off") == 0) {
         replace(checking, &config->http.listen, "");
     }
@@ -372,23 +384,22 @@ static void check_tls(struct config_checking *checking, const struct sockaddr_in
     bool said = yaml_place_of(checking->places, "tls") != NULL;
     bool plain_is_local = is_loopback(listen) && config->all_loopback;
     if (config->tls_given) {
+        return; /* The files are read at the start: trust_open() says what is wrong with them. */
+    }
+    if (!plain_is_local && !config->insecure) {
         fault(
             checking, "tls",
-            "this version does not speak TLS yet; set tls: off, and insecure: yes where plain text "
-            "between machines is acceptable (a private network)");
-    } else if (!plain_is_local && !config->insecure) {
-        fault(checking, "tls",
-              "%s, and not all addresses are loopback; this version does not speak TLS yet: set "
-              "insecure: yes where plain text between machines is acceptable (a private network)",
-              said ? "off" : "absent");
+            "%s, and not all addresses are loopback: `coppeliusctl cluster init` or `cluster join` "
+            "makes this node's certificate, then set tls: {}; or set tls: off and insecure: yes "
+            "where plain text between machines is acceptable (a private network)",
+            said ? "off" : "absent");
     } else if (!plain_is_local) {
         warn(checking,
              "tls: off and insecure: yes: whoever reaches %s may join and command this node",
              config->listen);
     } else if (!said) {
-        warn(checking,
-             "tls: off, since all addresses are loopback and this version does not speak it "
-             "yet");
+        warn(checking, "tls: off, since it is absent and all addresses are loopback: whoever is on "
+                       "this machine may command this node");
     }
 }
 

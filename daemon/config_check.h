@@ -17,7 +17,7 @@ struct config_checking {
     struct buf *warnings;
     /* Theirs. */
     bool looking;
-    char *made[8]; /* while looking: to be freed */
+    char *made[16]; /* while looking: to be freed */
     size_t made_count;
 };
 

@@ -13,6 +13,8 @@
 #include "proto/message.h"
 
 #define HELLO_SIZE_MAX 4096
+#define READ_SIZE      65536
+#define READS_A_TURN   8
 
 static void read_on(struct connection *connection);
 
@@ -43,6 +45,15 @@ static void on_handle_closed(uv_handle_t *handle)
     connection_release(connection);
 }
 
+static void watch(struct connection *connection);
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct connection *connection = handle->data;
+    transport_close(&connection->transport);
+    on_handle_closed(handle);
+}
+
 void connection_close(struct connection *connection, const char *why)
 {
     if (connection->state == CONNECTION_CLOSED) {
@@ -54,21 +65,13 @@ void connection_close(struct connection *connection, const char *why)
         log_info("ctl.cut", "from=%s reason=\"%s\"", connection->from, why);
     }
     ask_drop(connection);
-    uv_close(&connection->socket.handle, on_handle_closed);
+    uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
     uv_close((uv_handle_t *)&connection->timer, on_handle_closed);
 }
 
-static void on_written(uv_write_t *write, int status)
+static void on_written(struct connection *connection)
 {
-    struct connection *connection = OWNER_OF(write, struct connection, write);
     connection->writing = false;
-    if (connection->state == CONNECTION_CLOSED) {
-        return;
-    }
-    if (status != 0) {
-        connection_close(connection, NULL); /* The client is gone: its right. */
-        return;
-    }
     buf_clear(&connection->out);
     if (connection->state == CONNECTION_ENDING) {
         connection_close(connection, NULL);
@@ -80,25 +83,40 @@ static void on_written(uv_write_t *write, int status)
     }
 }
 
+static void write_on(struct connection *connection)
+{
+    struct transport *transport = &connection->transport;
+    struct err err = {0};
+    struct iovec part = {connection->out.bytes + connection->written,
+                         connection->out.size - connection->written};
+    ssize_t taken = transport->ops->write(transport, &part, part.iov_len > 0 ? 1 : 0, &err);
+    if (taken < 0) {
+        connection_close(connection, NULL); /* The client is gone: its right. */
+        return;
+    }
+    connection->written += (size_t)taken;
+    if (connection->writing && connection->written == connection->out.size &&
+        !transport->ops->wants_write(transport)) {
+        on_written(connection);
+    }
+}
+
+/* From the loop's next turn on: what comes of it must not come from inside. */
 void connection_flush(struct connection *connection)
 {
     if (connection->writing || connection->out.size == 0 ||
         connection->state == CONNECTION_CLOSED) {
         return;
     }
-    uv_buf_t bytes = uv_buf_init((char *)connection->out.bytes, (unsigned)connection->out.size);
-    int status = uv_write(&connection->write, &connection->socket.stream, &bytes, 1, on_written);
-    if (status != 0) {
-        connection_close(connection, NULL);
-        return;
-    }
     connection->writing = true;
+    connection->written = 0;
     connection->deadline_ms = clock_now_ms() + connection->api->settings.write_ms;
+    watch(connection);
 }
 
 void connection_reply(struct connection *connection, Ctl__Reply *reply)
 {
-    ASSERT(!connection->writing); /* libuv holds out's bytes while it writes. */
+    ASSERT(!connection->writing); /* out's bytes are on their way. */
     struct err err = {0};
     if (message_frame(&connection->out, FRAME_REPLY, /* generation= */ 0, connection->sequence,
                       &reply->base, FRAME_LIMIT_CTL, &err) != 0) {
@@ -131,7 +149,7 @@ static void refuse(struct connection *connection, int code, const char *text)
                                &refusal.base, FRAME_LIMIT_CTL, NULL);
     ASSERT(status == 0);
     connection->state = CONNECTION_ENDING;
-    (void)uv_read_stop(&connection->socket.stream);
+    connection->reading = false;
     connection->api->stats.refused++;
     log_notice("ctl.refused", "from=%s reason=\"%s\"", connection->from, text);
     connection_flush(connection);
@@ -244,54 +262,91 @@ static void parse(struct connection *connection)
     }
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
+/* How much more may be read: one whole frame waits at most until it is answered. */
+static size_t room_of(const struct connection *connection)
 {
-    struct connection *connection = handle->data;
     size_t most = limit_of(connection) + FRAME_HEADER_SIZE;
-    size_t room = most > connection->in.size ? most - connection->in.size : 0;
-    if (room > suggested) {
-        room = suggested;
-    }
-    if (room > 0) {
-        buf_reserve(&connection->in, room);
-    }
-    *ret_buf = uv_buf_init((char *)connection->in.bytes + connection->in.size, (unsigned)room);
+    return most > connection->in.size ? most - connection->in.size : 0;
 }
 
-static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *bytes)
+static void on_end(struct connection *connection)
 {
-    (void)bytes;
-    struct connection *connection = stream->data;
-    if (got == UV_ENOBUFS) { /* One whole frame waits already: no more until it is answered. */
-        (void)uv_read_stop(stream);
-        connection->reading = false;
-        return;
-    }
-    if (got == UV_EOF && connection->ask.state != ASK_WATCH && connection->ask.state != ASK_LOGS) {
+    connection->reading = false;
+    if (connection->ask.state != ASK_WATCH && connection->ask.state != ASK_LOGS) {
         /* It may have asked and closed its side only: it gets its answer, then the end. */
-        (void)uv_read_stop(stream);
-        connection->reading = false;
         connection->input_ended = true;
         parse(connection);
         return;
     }
-    if (got < 0) {
+    connection_close(connection, NULL);
+}
+
+static void on_readable(struct connection *connection)
+{
+    struct transport *transport = &connection->transport;
+    transport->reads_left = READS_A_TURN;
+    while (connection->reading && connection->state <= CONNECTION_OPEN) {
+        struct err err = {0};
+        size_t room = room_of(connection);
+        if (room == 0) {
+            connection->reading = false; /* No more until what is there is answered. */
+            return;
+        }
+        room = room < READ_SIZE ? room : READ_SIZE;
+        buf_reserve(&connection->in, room);
+        struct iovec part = {connection->in.bytes + connection->in.size, room};
+        ssize_t got = transport->ops->read(transport, &part, 1, &err);
+        if (got == 0) {
+            return;
+        }
+        if (got < 0) {
+            on_end(connection);
+            return;
+        }
+        connection->in.size += (size_t)got;
+        parse(connection);
+    }
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct connection *connection = OWNER_OF(poll, struct connection, poll);
+    if (status != 0) {
         connection_close(connection, NULL);
         return;
     }
-    connection->in.size += (size_t)got;
-    parse(connection);
+    if ((events & UV_READABLE) != 0 && connection->reading) {
+        on_readable(connection);
+    }
+    if ((events & UV_WRITABLE) != 0 && connection->state != CONNECTION_CLOSED) {
+        write_on(connection);
+    }
+    watch(connection);
+}
+
+static void watch(struct connection *connection)
+{
+    if (connection->state == CONNECTION_CLOSED) {
+        return;
+    }
+    bool write =
+        connection->writing || connection->transport.ops->wants_write(&connection->transport);
+    int events = (connection->reading ? UV_READABLE : 0) | (write ? UV_WRITABLE : 0);
+    if (events != connection->events) {
+        connection->events = events;
+        ASSERT((events != 0 ? uv_poll_start(&connection->poll, events, on_poll)
+                            : uv_poll_stop(&connection->poll)) == 0);
+    }
 }
 
 static void read_on(struct connection *connection)
 {
     parse(connection);
     if (connection->state <= CONNECTION_OPEN && !connection->reading && !connection->input_ended) {
-        connection->reading = uv_read_start(&connection->socket.stream, on_alloc, on_read) == 0;
-        if (!connection->reading) {
-            connection_close(connection, "it cannot be read");
-        }
+        connection->reading = true;
+        on_readable(connection); /* TLS may hold bytes that poll does not know of. */
     }
+    watch(connection);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -308,38 +363,37 @@ static void on_tick(uv_timer_t *timer)
     }
 }
 
-struct connection *connection_open(struct api *api, int fd, bool is_pipe, bool needs_hello,
-                                   const char *from)
+struct connection *connection_open(struct api *api, const struct transport *transport,
+                                   bool needs_hello, bool may_change, const char *from)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
     ASSERT(connection != NULL);
     connection->api = api;
+    connection->transport = *transport;
+    connection->may_change = may_change;
     connection->state = needs_hello ? CONNECTION_HELLO : CONNECTION_OPEN;
     connection->sequence = needs_hello ? 0 : 1; /* WELCOME was 0. */
     connection->deadline_ms = clock_now_ms() + API_HELLO_MS;
     (void)snprintf(connection->from, sizeof(connection->from), "%s", from);
-    int status = is_pipe ? uv_pipe_init(api->loop, &connection->socket.pipe, /* ipc= */ 0)
-                         : uv_tcp_init(api->loop, &connection->socket.tcp);
+    if (uv_poll_init(api->loop, &connection->poll, transport->fd) != 0) {
+        transport_close(&connection->transport);
+        free(connection);
+        return NULL;
+    }
+    int status = uv_timer_init(api->loop, &connection->timer);
     ASSERT(status == 0);
-    status = uv_timer_init(api->loop, &connection->timer);
-    ASSERT(status == 0);
-    connection->socket.handle.data = connection;
+    connection->poll.data = connection;
     connection->timer.data = connection;
     connection->handles_open = 2;
     connection->next = api->connections;
     api->connections = connection;
     api->stats.connections++;
     api->stats.accepted++;
-    status = is_pipe ? uv_pipe_open(&connection->socket.pipe, fd)
-                     : uv_tcp_open(&connection->socket.tcp, fd);
-    if (status != 0) {
-        (void)close(fd);
-        connection_close(connection, uv_strerror(status));
-        return NULL;
-    }
     status = uv_timer_start(&connection->timer, on_tick, API_TICK_MS, API_TICK_MS);
     ASSERT(status == 0);
-    read_on(connection);
+    /* Nothing is read from inside: the caller may refuse it before its HELLO counts. */
+    connection->reading = true;
+    watch(connection);
     return connection;
 }
 

@@ -22,29 +22,28 @@ struct connection {
     struct connection *next; /* of the api's list */
     struct api *api;
     enum connection_state state;
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_pipe_t pipe;
-        uv_tcp_t tcp;
-    } socket;
+    struct transport transport; /* plain on the unix socket */
+    bool may_change;            /* else it may only look */
+    uv_poll_t poll;
     uv_timer_t timer;
-    uv_write_t write;
     unsigned handles_open;
     bool reading;
     bool writing;
+    size_t written;       /* bytes of out */
+    int events;           /* what poll waits for; 0: nothing */
     bool input_ended;     /* the client has closed its side */
     uint64_t deadline_ms; /* for HELLO or for the write in flight */
     uint64_t sequence;    /* of the next frame out */
     struct buf in;        /* not yet parsed */
     struct buf out;       /* being written, or made for the next write */
-    char from[64];
+    char from[API_FROM_SIZE];
     struct ask ask;
 };
 
-/* Takes fd. needs_hello: it is a unix socket's. NULL where libuv refuses it (fd is closed). */
-struct connection *connection_open(struct api *api, int fd, bool is_pipe, bool needs_hello,
-                                   const char *from);
+/* Takes the transport. needs_hello: it is a unix socket's. NULL where libuv refuses it (the
+ * transport is closed). */
+struct connection *connection_open(struct api *api, const struct transport *transport,
+                                   bool needs_hello, bool may_change, const char *from);
 /* Says why it is not let in, then ends; before WELCOME only. */
 void connection_refuse(struct connection *connection, int code, const char *text);
 /* Ends at once; nothing more is written. */

@@ -117,6 +117,8 @@ struct daemon {
     uint32_t node_id;
     uint32_t streams;
     uint64_t incarnation;
+    struct trust *trust; /* NULL: plain text */
+    bool insecure;
     uint8_t binding[16];
     char device_text[COMMAND_DEVICE_SIZE];
     char backend[8];
@@ -193,6 +195,8 @@ void daemon_run_gone(struct daemon *daemon, struct run *run); /* run.c: it is cl
 
 /* members.c */
 int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err);
+/* Tells the certificates' side who is in: whoever is not is refused, and cut. */
+void members_tell_trust(struct daemon *daemon);
 struct member *members_find(struct daemon *daemon, uint32_t id);
 struct member *members_self(struct daemon *daemon);
 void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation);
@@ -290,5 +294,8 @@ int daemon_open_control(struct daemon *daemon, struct err *err);
 
 /* tell.c: fills daemon->facts */
 void tell_init(struct daemon *daemon);
+/* tell_trust.c */
+void tell_trust(const struct daemon *daemon, struct facts_cluster *ret);
+void tell_trust_check(const struct daemon *daemon, struct facts_check *ret);
 
 #endif

@@ -297,6 +297,7 @@ static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
         .listen = listen,
         .peers = peers,
         .peers_count = daemon->members_count,
+        .trust = daemon->trust,
         .context = daemon,
         .on_up = on_up,
         .on_down = on_down,
@@ -321,6 +322,8 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     daemon->node_id = settings->node_id;
     daemon->streams = settings->streams == 0 ? 4 : settings->streams;
     daemon->incarnation = settings->incarnation;
+    daemon->trust = settings->trust;
+    daemon->insecure = settings->insecure;
 }
 
 static void free_daemon(struct daemon *daemon)

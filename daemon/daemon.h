@@ -52,6 +52,8 @@ struct daemon_settings {
     uint64_t incarnation;  /* greater than that of any earlier start from this state_dir */
     uint64_t cache_bytes;  /* of imported and fetched datasets; 0: 64 GiB */
     uint32_t streams;      /* bulk connections to a peer; 0: 4 */
+    struct trust *trust;   /* outlives the daemon; NULL: plain text */
+    bool insecure;         /* plain text between machines is meant */
 };
 
 struct daemon_hooks {

@@ -313,8 +313,11 @@ static void ask_facts(const struct facts *facts, struct list *list)
             seen |= strcmp(list->checks[k].name, checks[i].name) == 0;
         }
         if (!seen) {
-            add(list, checks[i].name, checks[i].ok ? DOCUMENT_OK : DOCUMENT_FAILED, checks[i].hint,
-                "%s", checks[i].sentence);
+            add(list, checks[i].name,
+                !checks[i].ok     ? DOCUMENT_FAILED
+                : checks[i].warns ? DOCUMENT_WARNING
+                                  : DOCUMENT_OK,
+                checks[i].ok && !checks[i].warns ? "" : checks[i].hint, "%s", checks[i].sentence);
         }
     }
     facts->session(facts->daemon, &session);

@@ -15,3 +15,13 @@ bool facts_ready(const struct facts *facts)
     }
     return count > 0;
 }
+
+const char *facts_tls_failure(enum facts_tls_failure failure)
+{
+    static const char *const labels[FACTS_TLS_FAILURES] = {
+        [FACTS_TLS_PLAIN] = "plain",     [FACTS_TLS_AUTHORITY] = "authority",
+        [FACTS_TLS_EXPIRED] = "expired", [FACTS_TLS_NAME] = "name",
+        [FACTS_TLS_MEMBER] = "member",   [FACTS_TLS_OTHER] = "other",
+    };
+    return labels[failure];
+}

@@ -40,6 +40,18 @@
 
 /* ---- the cluster ---- */
 
+/* Failed handshakes by reason; facts_tls_failure() has the labels. */
+enum facts_tls_failure {
+    FACTS_TLS_PLAIN,     /* no TLS, or an older one */
+    FACTS_TLS_AUTHORITY, /* another authority, or no certificate */
+    FACTS_TLS_EXPIRED,   /* or not yet valid */
+    FACTS_TLS_NAME,
+    FACTS_TLS_MEMBER, /* no member, or removed */
+    FACTS_TLS_OTHER,
+    FACTS_TLS_FAILURES,
+};
+const char *facts_tls_failure(enum facts_tls_failure failure);
+
 enum facts_raft_role { FACTS_FOLLOWER, FACTS_CANDIDATE, FACTS_LEADER };
 
 struct facts_cluster {
@@ -64,6 +76,11 @@ struct facts_cluster {
     struct histogram wal_fsync; /* HISTOGRAM_LATENCY */
     struct histogram commit;    /* HISTOGRAM_LATENCY, on the leader */
     bool tls;
+    bool insecure;           /* without it: plain text between machines is meant */
+    int64_t tls_ends[2];     /* of the certificate and the authority, seconds since 1970 */
+    uint64_t tls_handshakes; /* done */
+    uint64_t tls_failures[FACTS_TLS_FAILURES];
+    uint64_t tls_cut;             /* connections of removed members */
     char reason[FACTS_TEXT_SIZE]; /* why it is not healthy (no leader, no majority, …); "" where it
                                      is */
     /* The last things that happened to the cluster, newest last. */
@@ -293,6 +310,7 @@ struct facts_session {
 struct facts_check {
     char name[32]; /* selftest, raft, state, device, peers, … */
     bool ok;
+    bool warns;                     /* it is ok, and yet people should know */
     char sentence[FACTS_TEXT_SIZE]; /* what is so, or what is wrong and where */
     char hint[FACTS_TEXT_SIZE];     /* what to do; "" where ok */
 };

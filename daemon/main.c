@@ -42,6 +42,7 @@ struct program {
     struct config reloaded; /* of the last SIGHUP, or zero: its keys that need no restart count */
     struct state_folder folder;
     struct log_ring ring;
+    struct trust *trust; /* NULL: plain text */
     struct daemon *daemon;
     struct services services;
     bool services_open;
@@ -208,10 +209,10 @@ static void on_ctl(void *context, const struct peer_incoming *given)
         return;
     }
     if (peer_welcome(&incoming, &err) != 0) {
-        (void)close(incoming.fd);
+        transport_close(&incoming.transport);
         return;
     }
-    api_take(program->services.api, incoming.fd, incoming.address);
+    api_take(program->services.api, &incoming.transport, incoming.address);
 }
 
 /* ---- signals ---- */
@@ -230,7 +231,8 @@ static void reload(struct program *program)
         (void)faults_err(&faults, ERR_CONFIG, &err);
     } else {
         config_restart_keys(&program->config, &next, keys, sizeof(keys));
-        status = services_reload(&program->services, &next, &err);
+        status = program->trust != NULL ? trust_reload(program->trust, &err) : 0;
+        status = status != 0 ? status : services_reload(&program->services, &next, &err);
         if (status != 0) {
             config_done(&next);
         }
@@ -308,10 +310,34 @@ static int open_daemon(struct program *program, struct err *err)
                                        .cache_bytes = config->limits.cache,
                                        .state_dir = config->state_dir,
                                        .incarnation = program->folder.incarnation,
-                                       .streams = (uint32_t)config->streams};
+                                       .streams = (uint32_t)config->streams,
+                                       .trust = program->trust,
+                                       .insecure = config->insecure};
     struct daemon_hooks hooks = {
         .context = program, .on_ctl = on_ctl, .on_failed = on_failed, .on_stopped = on_stopped};
     return daemon_open(&program->loop, &settings, &hooks, &program->daemon, err);
+}
+
+/* Certificates before anything listens. */
+static int open_trust(struct program *program, struct err *err)
+{
+    const struct config *config = &program->config;
+    struct trust_settings settings = {.ca = config->tls.ca,
+                                      .certificate = config->tls.certificate,
+                                      .key = config->tls.key,
+                                      .cluster = config->cluster,
+                                      .name = config->name};
+    struct trust_identity self;
+    if (!config->tls_given) {
+        return 0;
+    }
+    if (trust_open(&settings, &program->trust, err) != 0) {
+        return err->code;
+    }
+    trust_self(program->trust, &self);
+    log_info("trust.open", "certificate=%s days_left=%lld", config->tls.certificate,
+             ((long long)self.not_after * 1000 - (long long)clock_wall_ms()) / 86400000);
+    return 0;
 }
 
 static void open_all(struct program *program)
@@ -319,7 +345,7 @@ static void open_all(struct program *program)
     const struct config *config = &program->config;
     struct err err = {0};
     ASSERT(uv_timer_init(&program->loop, &program->timer) == 0);
-    if (open_daemon(program, &err) != 0) {
+    if (open_trust(program, &err) != 0 || open_daemon(program, &err) != 0) {
         fail(program, &err);
         on_closed(program);
         return;
@@ -358,6 +384,7 @@ static int run(struct program *program)
     open_all(program);
     (void)uv_run(&program->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&program->loop) == 0);
+    trust_free(program->trust);
     if (program->failure.code == 0) {
         log_notice("daemon.stopped", "node=%s", program->config.name);
     }

@@ -38,7 +38,22 @@ int members_init(struct daemon *daemon, const struct daemon_settings *settings, 
     self->heard = true;
     (void)snprintf(self->progress.version, sizeof(self->progress.version), "%s", DAEMON_VERSION);
     self->progress.threads = daemon->threads;
+    members_tell_trust(daemon);
     return 0;
+}
+
+void members_tell_trust(struct daemon *daemon)
+{
+    const char *names[STATE_NODES_MAX];
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        names[i] = daemon->members[i].name;
+    }
+    size_t cut =
+        daemon->trust != NULL ? trust_set_members(daemon->trust, names, daemon->members_count) : 0;
+    if (cut > 0) {
+        log_notice("trust.cut", "connections=%zu reason=\"their nodes are no members any more\"",
+                   cut);
+    }
 }
 
 struct member *members_find(struct daemon *daemon, uint32_t id)

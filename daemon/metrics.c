@@ -121,6 +121,36 @@ static void put_daemon(struct exposition *out, const struct metrics *metrics)
     }
 }
 
+static void put_tls(struct exposition *out)
+{
+    static const char *const kinds[] = {"certificate", "authority"};
+    gauge(out, "tls_enabled", "1 if peers and remote coppeliusctl speak TLS, 0 if plain text.",
+          cluster.tls);
+    gauge(out, "tls_insecure", "1 if plain text between machines was configured (insecure: yes).",
+          cluster.insecure);
+    if (!cluster.tls) {
+        return;
+    }
+    exposition_family(out, "tls_certificate_not_after_timestamp_seconds", EXPOSITION_GAUGE,
+                      "Expiry of the certificate in use.");
+    for (int i = 0; i < 2; i++) {
+        struct exposition_labels labels = exposition_labels("kind", kinds[i], NULL);
+        exposition_f64(out, &labels, (double)cluster.tls_ends[i]);
+    }
+    exposition_family(out, "peer_handshakes_total", EXPOSITION_COUNTER, "TLS handshakes done.");
+    exposition_u64(out, NULL, cluster.tls_handshakes);
+    exposition_family(out, "peer_handshake_failures_total", EXPOSITION_COUNTER,
+                      "Failed TLS handshakes by reason.");
+    for (int i = 0; i < FACTS_TLS_FAILURES; i++) {
+        struct exposition_labels labels =
+            exposition_labels("reason", facts_tls_failure((enum facts_tls_failure)i), NULL);
+        exposition_u64(out, &labels, cluster.tls_failures[i]);
+    }
+    exposition_family(out, "peer_connections_cut_total", EXPOSITION_COUNTER,
+                      "Connections cut because their node was removed from the cluster.");
+    exposition_u64(out, NULL, cluster.tls_cut);
+}
+
 static void put_consensus(struct exposition *out)
 {
     gauge(out, "raft_term", "Current raft term.", cluster.term);
@@ -442,6 +472,7 @@ void metrics_write(const struct metrics *metrics, bool openmetrics, struct buf *
     struct exposition exposition;
     exposition_init(&exposition, out, openmetrics);
     put_daemon(&exposition, metrics);
+    put_tls(&exposition);
     put_consensus(&exposition);
     put_members(&exposition);
     put_jobs(&exposition);

@@ -127,6 +127,7 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
         .job = run->job,
         .generation = run->generation,
         .policy = job_policy(&run->spec),
+        .trust = run->daemon->trust,
         .participants = participants,
         .participants_count = run->participants,
         .rank = run->rank,

@@ -153,6 +153,7 @@ static int fetch_from(struct fetching *f, const struct run_holder *holder, struc
                                       .generation = run->generation,
                                       .holder = holder->name,
                                       .address = holder->address,
+                                      .trust = daemon->trust,
                                       .connect_ms = 300000, /* BUSY: others fetch at the moment */
                                       .cancel = &run->cancel,
                                       .ticks = &run->ticks};

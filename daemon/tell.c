@@ -69,6 +69,7 @@ static void tell_cluster(void *context, struct facts_cluster *ret)
                        "no leader: %u of %u voters are alive here, %u are needed",
                        ret->voters_alive, ret->voters, ret->voters / 2 + 1);
     }
+    tell_trust(daemon, ret);
     ret->events_count = daemon->events_count;
     memcpy(ret->events, daemon->events, sizeof(ret->events));
 }
@@ -544,6 +545,9 @@ static size_t tell_checks(void *context, struct facts_check *ret_checks, size_t 
     put_check(ret_checks, &count, checks_max, "stopping", !daemon->stopping,
               daemon->stopping ? "the daemon is stopping" : "the daemon takes jobs",
               "ask another node");
+    if (count < checks_max) {
+        tell_trust_check(daemon, &ret_checks[count++]);
+    }
     return count;
 }
 

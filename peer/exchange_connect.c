@@ -47,9 +47,10 @@ static void dial(struct exchange *exchange, uint32_t participant, uint32_t strea
     struct bulk *bulk = bulk_new(exchange, participant, stream);
     slot->retry_at_ms = now_ms + slot->retry_ms;
     slot->retry_ms = slot->retry_ms * 2 < RETRY_LAST_MS ? slot->retry_ms * 2 : RETRY_LAST_MS;
-    if (bulk == NULL ||
-        link_dial(&bulk->link, &exchange->loop, &exchange->participants[participant].address,
-                  &links_bulk_ops, HANDSHAKE_LIMIT, &err) != 0) {
+    const struct participant *to = &exchange->participants[participant];
+    struct link_target target = {&to->address, exchange->settings.trust, to->name};
+    if (bulk == NULL || link_dial(&bulk->link, &exchange->loop, &target, &links_bulk_ops,
+                                  HANDSHAKE_LIMIT, &err) != 0) {
         if (bulk == NULL) {
             (void)err_set(&err, ERR_NOMEM, "no memory for a connection");
         }
@@ -195,10 +196,10 @@ void links_adopt(struct exchange *exchange, struct peer_incoming *incoming)
         links_close(slot->bulk); /* The dialer gave it up, or it would not dial again. */
     }
     if (bulk == NULL || peer_welcome(incoming, &err) != 0 ||
-        link_take(&bulk->link, &exchange->loop, incoming->fd, &links_bulk_ops, FRAME_LIMIT_BULK,
-                  &err) != 0) {
+        link_take(&bulk->link, &exchange->loop, &incoming->transport, &links_bulk_ops,
+                  FRAME_LIMIT_BULK, &err) != 0) {
         free(bulk);
-        (void)close(incoming->fd);
+        transport_close(&incoming->transport);
         return; /* The dialer comes again. */
     }
     exchange->bulks++;

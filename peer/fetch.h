@@ -74,8 +74,8 @@ int fetch_server_new(const struct fetch_server_settings *settings, struct fetch_
 /* Ends all connections and waits for their threads: as long as one read of the disk. NULL is fine.
  */
 void fetch_server_free(struct fetch_server *server);
-/* Takes incoming->fd, a connection of class data that the mesh handed over; never blocks. The
- * thread that made the server. */
+/* Takes incoming->transport, a connection of class data that the mesh handed over; never blocks.
+ * The thread that made the server. */
 void fetch_server_take(struct fetch_server *server, const struct peer_incoming *incoming);
 /* Any thread. */
 void fetch_server_stats(struct fetch_server *server, struct fetch_server_stats *ret_stats);
@@ -94,6 +94,7 @@ struct fetch_settings { /* borrowed until fetch_close */
     uint64_t generation;
     const char *holder; /* its name, and "IP:PORT" of its mesh */
     const char *address;
+    struct trust *trust; /* NULL: plain text */
     uint8_t digest[FETCH_DIGEST_SIZE];
     uint32_t connect_ms;  /* to reach it and be let in, BUSY answers included; 0: 30000 */
     uint32_t wait_ms;     /* for it to make its table; 0: 3600000 */

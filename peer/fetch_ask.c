@@ -197,8 +197,12 @@ int fetch_open(const struct fetch_settings *settings, struct fetch **ret_fetch, 
                               .silence_ms = or_default(settings->silence_ms, SILENCE_DEFAULT_MS),
                               .cancel = settings->cancel,
                               .ticks = settings->ticks};
-            transport_plain(&fetch->wire.transport, fd);
-            code = greet(fetch, deadline, &again, err);
+            code =
+                transport_dial(&fetch->wire.transport, settings->trust, fd, settings->holder, err);
+            if (code != 0) {
+                (void)close(fd);
+            }
+            code = code == 0 ? greet(fetch, deadline, &again, err) : code;
         }
         if (code == 0 || !again || clock_now_ms() + RETRY_MS >= deadline) {
             break;

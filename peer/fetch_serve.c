@@ -233,7 +233,7 @@ void fetch_server_take(struct fetch_server *server, const struct peer_incoming *
     serving->wire = (struct wire){.generation = incoming->hello.generation,
                                   .silence_ms = server->settings.idle_ms,
                                   .cancel = &server->stopping};
-    transport_plain(&serving->wire.transport, incoming->fd);
+    serving->wire.transport = incoming->transport;
     atomic_fetch_add(&server->serving, 1);
     if (pthread_create(&serving->thread, NULL, serve_main, serving) != 0) {
         atomic_fetch_sub(&server->serving, 1);

@@ -2,8 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <peer.pb-c.h>
 
@@ -178,7 +176,7 @@ int handshake_get_refusal(const uint8_t *body, size_t size, struct handshake_ref
 }
 
 /* A small frame on a fresh connection: the socket has room for it, or its end is gone. */
-static int answer(const struct peer_incoming *incoming, uint16_t kind, const struct buf *body,
+static int answer(struct peer_incoming *incoming, uint16_t kind, const struct buf *body,
                   struct err *err)
 {
     struct buf frame = BUF_NONE;
@@ -187,7 +185,8 @@ static int answer(const struct peer_incoming *incoming, uint16_t kind, const str
                            .body = body->bytes,
                            .body_size = body->size};
     frame_write(&frame, &answer);
-    ssize_t sent = send(incoming->fd, frame.bytes, frame.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    struct iovec part = {frame.bytes, frame.size};
+    ssize_t sent = incoming->transport.ops->write(&incoming->transport, &part, 1, err);
     bool whole = sent == (ssize_t)frame.size;
     buf_done(&frame);
     if (!whole) {
@@ -209,12 +208,11 @@ void peer_refuse(struct peer_incoming *incoming, int code, const char *text)
 {
     struct handshake_refusal refusal = {.code = code, .retry = code == ERR_BUSY};
     struct buf body = BUF_NONE;
-    struct err err;
-    ASSERT(incoming->fd >= 0);
+    struct err err = {0};
+    ASSERT(incoming->transport.fd >= 0);
     (void)snprintf(refusal.text, sizeof(refusal.text), "%.*s", ERR_TEXT_SIZE - 1, text);
     handshake_put_refusal(&body, &refusal);
     (void)answer(incoming, FRAME_REFUSAL, &body, &err); /* The dialer may have gone: so be it. */
     buf_done(&body);
-    (void)close(incoming->fd);
-    incoming->fd = -1;
+    transport_close(&incoming->transport);
 }

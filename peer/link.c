@@ -43,15 +43,16 @@ int link_tune(int fd, struct err *err)
     return 0;
 }
 
-static int link_start(struct link *link, uv_loop_t *loop, int fd, const struct link_ops *ops,
-                      size_t limit, enum link_state state, struct err *err)
+static int link_start(struct link *link, uv_loop_t *loop, const struct transport *transport,
+                      const struct link_ops *ops, size_t limit, enum link_state state,
+                      struct err *err)
 {
     memset(link, 0, sizeof(*link));
-    int status = uv_poll_init(loop, &link->poll, fd);
+    int status = uv_poll_init(loop, &link->poll, transport->fd);
     if (status != 0) {
         return err_set(err, ERR_PEER, "cannot watch a socket: %s", uv_strerror(status));
     }
-    transport_plain(&link->transport, fd);
+    link->transport = *transport;
     link->ops = ops;
     link->limit = limit;
     link->piece_size = limit;
@@ -65,9 +66,11 @@ static int link_start(struct link *link, uv_loop_t *loop, int fd, const struct l
     return 0;
 }
 
-int link_dial(struct link *link, uv_loop_t *loop, const struct sockaddr_in *address,
+int link_dial(struct link *link, uv_loop_t *loop, const struct link_target *target,
               const struct link_ops *ops, size_t limit, struct err *err)
 {
+    const struct sockaddr_in *address = target->address;
+    struct transport transport = {.fd = -1};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return err_set(err, ERR_PEER, "cannot make a socket: %s", err_errno(errno));
@@ -80,8 +83,12 @@ int link_dial(struct link *link, uv_loop_t *loop, const struct sockaddr_in *addr
         (void)err_set(err, ERR_REACH, "%s", err_errno(errno));
         goto fail;
     }
-    if (link_start(link, loop, fd, ops, limit, LINK_CONNECTING, err) != 0) {
+    if (transport_dial(&transport, target->trust, fd, target->node, err) != 0) {
         goto fail;
+    }
+    if (link_start(link, loop, &transport, ops, limit, LINK_CONNECTING, err) != 0) {
+        transport_close(&transport);
+        return err->code;
     }
     return 0;
 fail:
@@ -89,13 +96,13 @@ fail:
     return err->code;
 }
 
-int link_take(struct link *link, uv_loop_t *loop, int fd, const struct link_ops *ops, size_t limit,
-              struct err *err)
+int link_take(struct link *link, uv_loop_t *loop, const struct transport *transport,
+              const struct link_ops *ops, size_t limit, struct err *err)
 {
-    if (link_tune(fd, err) != 0) {
+    if (link_tune(transport->fd, err) != 0) {
         return err->code;
     }
-    return link_start(link, loop, fd, ops, limit, LINK_OPEN, err);
+    return link_start(link, loop, transport, ops, limit, LINK_OPEN, err);
 }
 
 static void on_connected(struct link *link)
@@ -145,15 +152,13 @@ void link_on_poll(uv_poll_t *poll, int status, int events)
         link->burst = 0;
         link_flush(link);
     }
+    link_watch(link);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
 {
     struct link *link = OWNER_OF(handle, struct link, poll);
-    link->transport.ops->done(&link->transport);
-    if (link->transport.fd >= 0) {
-        (void)close(link->transport.fd);
-    }
+    transport_close(&link->transport);
     free(link->buffer);
     link->buffer = NULL;
     link->ops->on_closed(link); /* May free the link: touch nothing after. */
@@ -170,13 +175,13 @@ void link_close(struct link *link)
     uv_close((uv_handle_t *)&link->poll, on_poll_closed);
 }
 
-int link_detach(struct link *link)
+struct transport link_detach(struct link *link)
 {
     ASSERT(link->state == LINK_OPEN);
     ASSERT(!link->in_body);
     ASSERT(link->header_have == 0);
-    int fd = link->transport.fd;
+    struct transport transport = link->transport;
     link_close(link);
     link->transport.fd = -1;
-    return fd;
+    return transport;
 }

@@ -50,7 +50,10 @@ struct link_send {
 };
 
 struct link_ops {
-    void (*on_open)(struct link *link); /* dialled links only */
+    void (*on_open)(struct link *link); /* dialled links only: connected */
+    /* Taken links only: the handshake below is done, nothing has been read. May be NULL. The
+     * callback may detach or close the link. */
+    void (*on_ready)(struct link *link);
     /* Where the body goes; NULL in *ret_place: the link's buffer. An error ends the link. May be
      * NULL itself. header->body_size bytes are written at the place. */
     int (*place)(struct link *link, const struct frame_header *header, uint8_t **ret_place,
@@ -105,12 +108,19 @@ struct link {
     uint64_t heard_ms, sent_ms; /* uv_now of the last byte in and out */
 };
 
+/* Whom to dial. trust NULL: in plain text. */
+struct link_target {
+    const struct sockaddr_in *address;
+    struct trust *trust;
+    const char *node; /* its name: what its certificate must say */
+};
+
 /* Initialises and begins to connect. 0, or an error and then link is untouched by the loop. */
-int link_dial(struct link *link, uv_loop_t *loop, const struct sockaddr_in *address,
+int link_dial(struct link *link, uv_loop_t *loop, const struct link_target *target,
               const struct link_ops *ops, size_t limit, struct err *err);
-/* Takes a connected descriptor (not when it fails). */
-int link_take(struct link *link, uv_loop_t *loop, int fd, const struct link_ops *ops, size_t limit,
-              struct err *err);
+/* Takes a connected transport (not when it fails). */
+int link_take(struct link *link, uv_loop_t *loop, const struct transport *transport,
+              const struct link_ops *ops, size_t limit, struct err *err);
 void link_send(struct link *link, struct link_send *send, int queue);
 /* Drops all that is queued but `send`, which goes out if no other frame is half written, then the
  * direction is shut. False: nothing could be said (the link is not open or is in mid-frame). */
@@ -121,13 +131,14 @@ void link_shut(struct link *link);
 void link_read_now(struct link *link);
 /* Answers what is queued (sent = false), closes; on_closed comes later on the loop. */
 void link_close(struct link *link);
-/* The same, but the descriptor is given to the caller: nothing was read behind the last frame. */
-int link_detach(struct link *link);
+/* The same, but the transport is given to the caller: nothing was read behind the last frame. */
+struct transport link_detach(struct link *link);
 
 /* Between link.c and link_frames.c. */
 void link_on_poll(uv_poll_t *poll, int status, int events);
 void link_end(struct link *link, const struct err *err);
 void link_flush(struct link *link);
+void link_watch(struct link *link); /* what poll waits for, after the transport has moved */
 void link_read_frames(struct link *link);
 void link_drop_queued(struct link *link); /* answers it, unsent */
 

@@ -11,12 +11,13 @@ static bool has_output(const struct link *link)
     return link->out_count > 0 || link->queue_first[0] != NULL || link->queue_first[1] != NULL;
 }
 
-static void watch(struct link *link)
+void link_watch(struct link *link)
 {
     if (link->state != LINK_OPEN) {
         return;
     }
-    bool write = link->broken.code != 0 || has_output(link) ||
+    bool ready = link->transport.ops->is_ready(&link->transport);
+    bool write = link->broken.code != 0 || (ready && has_output(link)) ||
                  link->transport.ops->wants_write(&link->transport);
     int events = UV_READABLE | (write ? UV_WRITABLE : 0);
     if (events != link->events) {
@@ -142,6 +143,10 @@ static void advance(struct link *link, size_t taken)
  * is kept for the loop's next turn: who sends must not meet on_ended inside link_send. */
 void link_flush(struct link *link)
 {
+    if (link->state == LINK_OPEN && link->broken.code == 0 &&
+        link->transport.ops->wants_write(&link->transport)) {
+        (void)link->transport.ops->write(&link->transport, NULL, 0, &link->broken);
+    }
     while (link->state == LINK_OPEN && link->broken.code == 0 && link->burst < LINK_BURST) {
         struct iovec parts[2 * LINK_BATCH];
         int parts_count = 0;
@@ -180,7 +185,7 @@ void link_flush(struct link *link)
         link->shut_when_sent = false;
         link->transport.ops->shut(&link->transport);
     }
-    watch(link);
+    link_watch(link);
 }
 
 void link_send(struct link *link, struct link_send *send, int queue)
@@ -287,9 +292,35 @@ static bool digest(struct link *link, size_t got, struct err *err)
     return true;
 }
 
+/* Drives the handshake below; whether the link may read now. */
+static bool get_ready(struct link *link)
+{
+    struct err err = {0};
+    struct transport *transport = &link->transport;
+    if (transport->ops->is_ready(transport)) {
+        return true;
+    }
+    if (transport->ops->read(transport, NULL, 0, &err) < 0) {
+        link_end(link, &err);
+        return false;
+    }
+    if (!transport->ops->is_ready(transport)) {
+        return false;
+    }
+    link->heard_ms = uv_now(link->poll.loop);
+    if (link->ops->on_ready != NULL) {
+        link->ops->on_ready(link);
+    }
+    return link->state == LINK_OPEN;
+}
+
 void link_read_frames(struct link *link)
 {
-    for (int turn = 0; turn < READS_A_TURN && link->state == LINK_OPEN; turn++) {
+    link->transport.reads_left = READS_A_TURN;
+    if (!get_ready(link)) {
+        return;
+    }
+    while (link->state == LINK_OPEN) {
         struct iovec parts[2];
         int parts_count = 0;
         size_t size = 0;

@@ -28,11 +28,19 @@ static void cut_oldest(struct mesh *mesh)
 static void receive(struct mesh *mesh, int fd, const struct sockaddr_in *from)
 {
     struct err err = {0};
+    struct transport transport = {.fd = -1};
     struct connection *connection = mesh_connection_new(mesh);
-    if (connection == NULL ||
-        link_take(&connection->link, mesh->loop, fd, &mesh_link_ops, HANDSHAKE_LIMIT, &err) != 0) {
+    if (connection == NULL || transport_accept(&transport, mesh->settings.trust, fd,
+                                               mesh->settings.on_join != NULL, &err) != 0) {
         mesh_connection_free(connection);
         (void)close(fd);
+        mesh->stats.cut++;
+        return;
+    }
+    if (link_take(&connection->link, mesh->loop, &transport, &mesh_link_ops, HANDSHAKE_LIMIT,
+                  &err) != 0) {
+        mesh_connection_free(connection);
+        transport_close(&transport);
         mesh->stats.cut++;
         return;
     }
@@ -85,6 +93,19 @@ void mesh_cut(struct connection *connection)
     connection->mesh->stats.cut++;
     leave(connection);
     link_close(&connection->link);
+}
+
+void mesh_stranger_ended(struct connection *connection, const struct err *err)
+{
+    struct mesh *mesh = connection->mesh;
+    uint64_t now_ms = uv_now(mesh->loop);
+    bool knew = err->code == ERR_AUTH || err->code == ERR_PROTO;
+    if (knew && (mesh->logged_ms == 0 || now_ms - mesh->logged_ms >= MESH_LOG_EVERY_MS)) {
+        mesh->logged_ms = now_ms;
+        log_warning("peer.refused", "from=%s refused_total=%llu reason=\"%s\"", connection->address,
+                    (unsigned long long)mesh->stats.cut + 1, err->text);
+    }
+    mesh_cut(connection);
 }
 
 /* Who knocks in vain, once a minute in the log. */
@@ -159,13 +180,56 @@ static int check_hello(const struct mesh *mesh, const struct peer_hello *hello, 
     return 0;
 }
 
+static void take_out(struct connection *connection, const struct peer_hello *hello,
+                     struct peer_incoming *ret_incoming)
+{
+    struct mesh *mesh = connection->mesh;
+    *ret_incoming = (struct peer_incoming){.hello = *hello, .self = mesh->self};
+    (void)snprintf(ret_incoming->address, sizeof(ret_incoming->address), "%s", connection->address);
+    leave(connection);
+    ret_incoming->transport = link_detach(&connection->link);
+}
+
+void mesh_on_ready(struct link *link)
+{
+    struct connection *connection = OWNER_OF(link, struct connection, link);
+    struct mesh *mesh = connection->mesh;
+    const struct trust_identity *who = transport_peer(&link->transport);
+    struct peer_hello none = {.class = PEER_CTL};
+    struct peer_incoming incoming;
+    if (who == NULL || who->kind != TRUST_NOBODY) {
+        return; /* Its HELLO is read next. */
+    }
+    ASSERT(connection->state == CONNECTION_STRANGER);
+    take_out(connection, &none, &incoming);
+    mesh->stats.handed_join++;
+    mesh->settings.on_join(mesh->settings.context, &incoming);
+}
+
+/* Where there is TLS, the HELLO may say nothing else than the certificate does. */
+static int check_certificate(const struct connection *connection, const struct peer_hello *hello,
+                             struct err *err)
+{
+    const struct trust_identity *who = transport_peer(&connection->link.transport);
+    if (who == NULL || hello->class == PEER_CTL) {
+        return 0; /* Plain; or a person, or a node's coppeliusctl: whoever takes it looks at who. */
+    }
+    if (who->kind != TRUST_NODE || strcmp(who->name, hello->node) != 0 ||
+        strcmp(who->cluster, hello->cluster) != 0) {
+        return err_set(err, ERR_AUTH,
+                       "the certificate is of the %s '%s' of cluster '%s', and its HELLO says node "
+                       "'%s' of '%s'; give the node its own certificate",
+                       trust_kind_name(who->kind), who->name, who->cluster, hello->node,
+                       hello->cluster);
+    }
+    return 0;
+}
+
 static void hand_over(struct connection *connection, const struct peer_hello *hello)
 {
     struct mesh *mesh = connection->mesh;
-    struct peer_incoming incoming = {.hello = *hello, .self = mesh->self};
-    (void)snprintf(incoming.address, sizeof(incoming.address), "%s", connection->address);
-    leave(connection);
-    incoming.fd = link_detach(&connection->link);
+    struct peer_incoming incoming;
+    take_out(connection, hello, &incoming);
     if (hello->class == PEER_BULK) {
         mesh->stats.handed_bulk++;
         mesh->settings.on_bulk(mesh->settings.context, &incoming);
@@ -190,7 +254,7 @@ int mesh_on_hello(struct connection *connection, const struct frame_header *head
         return err->code;
     }
     struct err why = {0};
-    if (check_hello(mesh, &hello, &why) != 0) {
+    if (check_certificate(connection, &hello, &why) != 0 || check_hello(mesh, &hello, &why) != 0) {
         refuse(connection, &hello, why.code, why.text);
         return 0;
     }

@@ -141,8 +141,9 @@ static void dial(struct peer_state *peer)
     struct mesh *mesh = peer->mesh;
     struct err err = {0};
     struct connection *connection = mesh_connection_new(mesh);
-    if (connection == NULL || link_dial(&connection->link, mesh->loop, &peer->address,
-                                        &mesh_link_ops, HANDSHAKE_LIMIT, &err) != 0) {
+    struct link_target target = {&peer->address, mesh->settings.trust, peer->name};
+    if (connection == NULL || link_dial(&connection->link, mesh->loop, &target, &mesh_link_ops,
+                                        HANDSHAKE_LIMIT, &err) != 0) {
         if (connection == NULL) {
             (void)err_set(&err, ERR_NOMEM, "no memory");
         }
@@ -169,18 +170,21 @@ static void on_open(struct link *link)
     mesh_greet(connection, FRAME_HELLO);
 }
 
-static void on_refusal(struct connection *connection, const struct handshake_refusal *refusal)
+static void log_once_a_minute(struct peer_state *peer, const char *reason)
 {
-    struct peer_state *peer = connection->peer;
-    struct mesh *mesh = connection->mesh;
-    uint64_t now_ms = uv_now(mesh->loop);
-    struct err err = {0};
-    (void)err_set(&err, refusal->code, "refused: %s", refusal->text);
+    uint64_t now_ms = uv_now(peer->mesh->loop);
     if (peer->logged_ms == 0 || now_ms - peer->logged_ms >= MESH_LOG_EVERY_MS) {
         peer->logged_ms = now_ms;
         log_warning("peer.refused_us", "node=%s address=%s reason=\"%s\"", peer->name,
-                    peer->address_text, refusal->text);
+                    peer->address_text, reason);
     }
+}
+
+static void on_refusal(struct connection *connection, const struct handshake_refusal *refusal)
+{
+    struct err err = {0};
+    (void)err_set(&err, refusal->code, "refused: %s", refusal->text);
+    log_once_a_minute(connection->peer, refusal->text);
     mesh_fail(connection, &err, true);
 }
 
@@ -291,11 +295,14 @@ static void on_ended(struct link *link, const struct err *err)
     struct err why = *err;
     switch (connection->state) {
     case CONNECTION_STRANGER:
-        mesh_cut(connection);
+        mesh_stranger_ended(connection, &why);
         break;
     case CONNECTION_DIALLED:
         (void)err_prefix(&why, "cannot connect to %s: ", connection->address);
-        mesh_fail(connection, &why, false);
+        if (why.code == ERR_AUTH || why.code == ERR_PROTO) {
+            log_once_a_minute(connection->peer, why.text);
+        }
+        mesh_fail(connection, &why, why.code == ERR_AUTH || why.code == ERR_PROTO);
         break;
     case CONNECTION_UP:
         mesh_fail(connection, &why, false);
@@ -306,6 +313,7 @@ static void on_ended(struct link *link, const struct err *err)
 }
 
 const struct link_ops mesh_link_ops = {.on_open = on_open,
+                                       .on_ready = mesh_on_ready,
                                        .place = NULL,
                                        .on_frame = on_frame,
                                        .on_ended = on_ended,

@@ -102,11 +102,14 @@ void mesh_send_stamp(struct connection *connection, struct link_send *send, uint
 void mesh_handle_closed(struct mesh *mesh);
 struct peer_state *mesh_find(const struct mesh *mesh, uint32_t node_id);
 
+void mesh_on_ready(struct link *link); /* a stranger's handshake below is done */
 void mesh_on_accept(uv_poll_t *poll, int status, int events);
 int mesh_on_hello(struct connection *connection, const struct frame_header *header,
                   const uint8_t *body, struct err *err);
 /* A stranger that said nothing right; counted. */
 void mesh_cut(struct connection *connection);
+/* ... whose connection ended by itself, or by what TLS found: said in the log once a minute. */
+void mesh_stranger_ended(struct connection *connection, const struct err *err);
 
 extern const struct link_ops mesh_link_ops;
 

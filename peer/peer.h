@@ -5,11 +5,12 @@
  *   exchange  the bulk connections of one generation of one job and the ordered fold over them:
  *             values of canonical nodes out, the owners' answers back             (own thread)
  *   fetch     another node's data in pieces: server threads, a blocking client  (fetch.h)
- *   link      one connection: frames, handshake, queue, counters; behind transport, the seam where
- *             TLS goes between socket and frames                                  (private)
+ *   transport the seam between socket and frames: plain, or TLS 1.3 (trust/trust.h)
+ *   link      one connection: frames, handshake, queue, counters                  (private)
  *
- * Stands on base, proto, numerics. AF_INET only. One port: the first frame of a connection is a
- * HELLO that says which class it is; the dialer sends nothing more before it has read WELCOME. */
+ * Stands on base, trust, proto, numerics. AF_INET only. One port: the first frame of a connection
+ * is a HELLO that says which class it is; the dialer sends nothing more before it has read WELCOME.
+ */
 #ifndef COPPELIUS_PEER_PEER_H
 #define COPPELIUS_PEER_PEER_H
 
@@ -19,6 +20,7 @@
 #include <uv.h>
 
 #include "base/err.h"
+#include "peer/transport.h"
 
 #define PEER_PROTOCOL                                                          \
     1U /* version of frames and handshake; peers that differ refuse each other \
@@ -46,19 +48,20 @@ struct peer_hello {
     uint32_t streams; /* of how many */
 };
 
-/* A connection whose HELLO was read and which waits for WELCOME. Whoever gets it owns fd (non
- * blocking, TCP_NODELAY, nothing read ahead). */
+/* A connection whose HELLO was read and which waits for WELCOME. Whoever gets it owns the transport
+ * (its socket: non blocking, TCP_NODELAY; nothing read ahead). Where there is TLS, the HELLO's
+ * cluster and node are those of the certificate. */
 struct peer_incoming {
-    int fd;
+    struct transport transport;
     char address[PEER_ADDRESS_SIZE]; /* the dialer's */
     struct peer_hello hello;
     struct peer_hello
         self; /* what WELCOME says of this node: cluster, node, node_id, incarnation */
 };
 
-/* Answers for an incoming connection's new owner; any thread. peer_welcome leaves the fd open and
- * the owner's (ERR_PEER when the dialer is gone: the fd is still the owner's). peer_refuse sends
- * the code and sentence, closes the fd, sets it to -1. ERR_BUSY tells the dialer to come again. */
+/* Answers for an incoming connection's new owner; any thread. peer_welcome leaves the transport
+ * open and the owner's (ERR_PEER when the dialer is gone: it is still the owner's). peer_refuse
+ * sends the code and sentence and closes the transport. ERR_BUSY tells the dialer to come again. */
 int peer_welcome(struct peer_incoming *incoming, struct err *err);
 void peer_refuse(struct peer_incoming *incoming, int code, const char *text);
 
@@ -90,6 +93,7 @@ struct mesh_settings {
     size_t peers_count;
     uint32_t silence_ms;   /* a peer that was not heard for so long is down; 0: 3000 */
     size_t queue_size_max; /* bytes that may wait for one peer; 0: 8 MiB. Full: mesh_send refuses */
+    struct trust *trust;   /* outlives the mesh and whatever it hands over; NULL: plain text */
 
     void *context;
     /* A peer's connection is up (handshake done, both names checked). */
@@ -99,11 +103,14 @@ struct mesh_settings {
     /* A frame of one of the owner's kinds. bytes are borrowed for the call, aligned to 8. */
     void (*on_message)(void *context, uint32_t node_id, uint16_t kind, const uint8_t *bytes,
                        size_t size);
-    /* Takes incoming->fd (copy the struct). NULL: such connections are refused. Bulk dialers were
-     * checked to be of this cluster, protocol and configured names. */
+    /* Takes incoming->transport (copy the struct). NULL: such connections are refused. Bulk dialers
+     * were checked to be of this cluster, protocol and configured names. */
     void (*on_bulk)(void *context, const struct peer_incoming *incoming);
     void (*on_ctl)(void *context, const struct peer_incoming *incoming);
     void (*on_data)(void *context, const struct peer_incoming *incoming); /* checked as bulk */
+    /* Somebody without a certificate who will show a token (trust/authority.h): no HELLO was read
+     * and none will come. NULL: nobody is let in without a certificate. */
+    void (*on_join)(void *context, const struct peer_incoming *incoming);
 };
 
 /* Kinds below this are the room's own; the owner's messages use MESH_KIND_FIRST .. 65535. */
@@ -127,7 +134,7 @@ struct mesh_stats {
     uint64_t accepted;
     uint64_t refused; /* wrong cluster, protocol, name; sent a refusal */
     uint64_t cut;     /* no valid HELLO within 5 s, or too many strangers at once */
-    uint64_t handed_bulk, handed_ctl, handed_data;
+    uint64_t handed_bulk, handed_ctl, handed_data, handed_join;
     uint64_t bytes_in, bytes_out; /* control class; bulk's are in exchange_stats */
     size_t peers_up, peers_count;
 };
@@ -196,6 +203,7 @@ struct exchange_settings {
     uint64_t generation;
     uint8_t identity[32];
     const char *policy;
+    struct trust *trust; /* outlives the exchange; NULL: plain text */
     const struct exchange_participant *participants;
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
     size_t rank;               /* this node's place among them */
@@ -245,7 +253,8 @@ struct exchange_stats {
 /* Allocates all step buffers, starts the thread, begins to dial. ERR_NOMEM names the size. */
 int exchange_open(const struct exchange_settings *settings, uv_loop_t *loop,
                   struct exchange **ret_exchange, struct err *err);
-/* Takes incoming->fd, a bulk connection that the mesh handed over for this job; answers it. */
+/* Takes incoming->transport, a bulk connection that the mesh handed over for this job; answers it.
+ */
 void exchange_adopt(struct exchange *exchange, const struct peer_incoming *incoming);
 /* Rank 0: sets these bits in the word of the next chunk-0 answer not yet made; they are cleared as
  * they go out. Every participant sees the same word in the same step. */

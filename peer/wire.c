@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define LOOK_MS 100 /* at the cancel flag */
+#define LOOK_MS       100 /* at the cancel flag */
+#define READS_AT_ONCE 64
 
 static void tick(const struct wire *wire)
 {
@@ -32,6 +32,9 @@ static int wait_for(struct wire *wire, short events, uint64_t moved_ms, uint64_t
                            (unsigned long long)(now - moved_ms));
         }
         struct pollfd poll_fd = {.fd = wire->transport.fd, .events = events};
+        if (!wire->transport.ops->is_ready(&wire->transport)) {
+            poll_fd.events = POLLIN; /* The handshake's answer. */
+        }
         if (wire->transport.ops->wants_write(&wire->transport)) {
             poll_fd.events |= POLLOUT;
         }
@@ -85,6 +88,7 @@ static int receive_bytes(struct wire *wire, uint8_t *bytes, size_t size, uint64_
     *ret_done = 0;
     while (*ret_done < size) {
         struct iovec part = {bytes + *ret_done, size - *ret_done};
+        wire->transport.reads_left = READS_AT_ONCE;
         ssize_t got = wire->transport.ops->read(&wire->transport, &part, 1, err);
         if (got < 0) {
             return err->code;
@@ -130,9 +134,5 @@ int wire_receive(struct wire *wire, void *body, size_t size_max, uint64_t deadli
 
 void wire_done(struct wire *wire)
 {
-    if (wire->transport.fd >= 0) {
-        wire->transport.ops->done(&wire->transport);
-        (void)close(wire->transport.fd);
-        wire->transport.fd = -1;
-    }
+    transport_close(&wire->transport);
 }

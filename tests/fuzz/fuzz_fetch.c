@@ -56,6 +56,12 @@ static bool on_wants_write(const struct transport *transport)
     return false;
 }
 
+static bool on_is_ready(const struct transport *transport)
+{
+    (void)transport;
+    return true;
+}
+
 static void on_shut(struct transport *transport)
 {
     (void)transport;
@@ -64,6 +70,7 @@ static void on_shut(struct transport *transport)
 static const struct transport_ops memory_ops = {.read = on_read,
                                                 .write = on_write,
                                                 .wants_write = on_wants_write,
+                                                .is_ready = on_is_ready,
                                                 .shut = on_shut,
                                                 .done = on_shut};
 
@@ -182,8 +189,9 @@ static void ask(struct wire *wire)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct memory memory = {.in = BUF_NONE, .out = BUF_NONE};
-    struct wire wire = {
-        .transport = {&memory_ops, -1, &memory}, .generation = 7, .silence_ms = 1000};
+    struct wire wire = {.transport = {.ops = &memory_ops, .fd = -1, .state = &memory},
+                        .generation = 7,
+                        .silence_ms = 1000};
     if (size == 0) {
         return 0;
     }

@@ -349,6 +349,17 @@ void cluster_open(struct cluster *cluster, const struct cluster_settings *settin
         (void)snprintf(node->address, sizeof(node->address), "127.0.0.1:%u", port);
         peers[i] =
             (struct mesh_peer){.node_id = i + 1, .name = node->name, .address = node->address};
+        if (settings->secure) {
+            char bundle[64];
+            struct err err = {0};
+            if (i == 0) {
+                test_folder_open(&cluster->folder);
+                trust_make_authority(&cluster->folder, "ca", "test");
+            }
+            (void)snprintf(bundle, sizeof(bundle), "ca-%s", node->name);
+            trust_make_bundle(&cluster->folder, "ca", "test", TRUST_NODE, node->name);
+            ASSERT(trust_open_bundle(&cluster->folder, bundle, 0, &node->trust, &err) == 0);
+        }
         uint64_t first = cluster_bound(settings, i);
         uint64_t end = cluster_bound(settings, i + 1);
         for (int which = 0; which < 2; which++) {
@@ -373,6 +384,7 @@ void cluster_open(struct cluster *cluster, const struct cluster_settings *settin
                                      .on_up = on_up,
                                      .on_down = on_down,
                                      .on_message = on_message,
+                                     .trust = node->trust,
                                      .on_bulk = on_bulk};
         if (!by_hand(cluster, i)) {
             ASSERT(mesh_open(&mesh, &cluster->loop, &node->mesh, &err) == 0);
@@ -401,6 +413,7 @@ void cluster_start(struct cluster *cluster)
             .generation = 3,
             .identity = {1, 2, 3},
             .policy = "test-policy",
+            .trust = node->trust,
             .participants = participants,
             .participants_count = settings->nodes,
             .rank = i,
@@ -514,7 +527,11 @@ void cluster_close(struct cluster *cluster)
         if (node->proxy != NULL) {
             delay_proxy_free(node->proxy);
         }
+        trust_free(node->trust);
         free(node->slices[0]);
         free(node->slices[1]);
+    }
+    if (cluster->settings.secure) {
+        test_folder_close(&cluster->folder);
     }
 }

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "peer/peer.h"
 #include "tests/lib/delay_proxy.h"
+#include "tests/lib/trust_files.h"
 
 #define CLUSTER_NODES_MAX  4
 #define CLUSTER_STEPS_MAX  16
@@ -39,6 +40,7 @@ struct cluster_settings {
     uint64_t seed;
     uint32_t delay_us_max; /* of the proxies; 0: none between */
     bool proxied;          /* proxies even without delay */
+    bool secure;           /* TLS, each node with a certificate of its own */
     uint32_t silence_ms, connect_timeout_ms, progress_ms;
     uint64_t gather_at;      /* a step after which all gather; 0: none */
     uint32_t pause_us;       /* between steps, at random */
@@ -59,6 +61,7 @@ struct cluster_node {
     struct mesh *mesh;
     struct exchange *exchange;
     struct delay_proxy *proxy;
+    struct trust *trust; /* NULL: plain text */
     char name[16], address[32];
     pthread_t compute;
     bool computing; /* joined when false */
@@ -83,6 +86,7 @@ struct cluster_node {
 struct cluster {
     struct cluster_settings settings;
     uv_loop_t loop;
+    struct test_folder folder; /* of the certificates */
     struct cluster_node nodes[CLUSTER_NODES_MAX];
     void (*tweak)(uint32_t rank, struct exchange_settings *settings); /* before exchange_open */
 };

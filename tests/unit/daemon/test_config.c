@@ -70,7 +70,8 @@ START_TEST(defaults_make_a_node_alone_on_loopback)
     ck_assert_uint_eq(config.streams, 4);
     ck_assert_uint_eq(config.limits.storage_free, 1U << 30);
     ck_assert_uint_eq(config.limits.cache, UINT64_C(64) << 30);
-    TOLD("tls: off, since all addresses are loopback and this version does not speak it yet\n");
+    TOLD("tls: off, since it is absent and all addresses are loopback: whoever is on this machine "
+         "may command this node\n");
     done();
 }
 END_TEST
@@ -102,6 +103,7 @@ START_TEST(all_faults_come_in_one_pass)
     TOLD("c.yaml:1:1: nmae: unknown key (did you mean \"name\"?)\n"
          "c.yaml:3:10: threads: expected a whole number, got \"many\"\n"
          "c.yaml:4:12: state_dir: must be an absolute path of less than 1000 bytes, got \"var\"\n"
+         "c.yaml:8:8: tls.key: must be an absolute path of less than 1000 bytes, got \"k\"\n"
          "c.yaml:9:10: streams: must be in 1..16, got 99\n"
          "c.yaml:2:9: listen: '127.0.0.1' is no address; give IP:PORT, such as 10.0.0.2:7620\n");
     done();
@@ -111,20 +113,36 @@ END_TEST
 START_TEST(plain_text_between_machines_must_be_meant)
 {
     ck_assert_int_eq(read_yaml("name: a\nlisten: 0.0.0.0:7620\n"), ERR_CONFIG);
-    TOLD("c.yaml: tls: absent, and not all addresses are loopback; this version does not speak TLS "
-         "yet: set insecure: yes where plain text between machines is acceptable (a private "
-         "network)\n");
+    TOLD("c.yaml: tls: absent, and not all addresses are loopback: `coppeliusctl cluster init` or "
+         "`cluster join` makes this node's certificate, then set tls: {}; or set tls: off and "
+         "insecure: yes where plain text between machines is acceptable (a private network)\n");
     done();
     ck_assert_int_eq(read_yaml("name: a\nlisten: 10.1.2.3:7620\ntls: off\n"), ERR_CONFIG);
-    TOLD(
-        "c.yaml:3:6: tls: off, and not all addresses are loopback; this version does not speak TLS "
-        "yet: set insecure: yes where plain text between machines is acceptable (a private "
-        "network)\n");
+    TOLD("c.yaml:3:6: tls: off, and not all addresses are loopback: `coppeliusctl cluster init` or "
+         "`cluster join` makes this node's certificate, then set tls: {}; or set tls: off and "
+         "insecure: yes where plain text between machines is acceptable (a private network)\n");
     done();
-    ck_assert_int_eq(read_yaml("name: a\ntls: {ca: x}\n"), ERR_CONFIG);
-    TOLD("c.yaml:2:11: tls: this version does not speak TLS yet; set tls: off, and insecure: yes "
-         "where "
-         "plain text between machines is acceptable (a private network)\n");
+    ck_assert_int_eq(read_yaml("name: a\nlisten: 10.1.2.3:7620\ntls: {ca: x}\n"), ERR_CONFIG);
+    TOLD("c.yaml:3:11: tls.ca: must be an absolute path of less than 1000 bytes, got \"x\"\n");
+    done();
+}
+END_TEST
+
+START_TEST(tls_files_are_where_the_state_is_unless_they_are_named)
+{
+    ck_assert_int_eq(read_yaml("name: a\nlisten: 10.1.2.3:7620\nstate_dir: /srv/a\ntls: {}\n"), 0);
+    ck_assert(config.tls_given);
+    ck_assert_str_eq(config.tls.ca, "/srv/a/tls/ca.crt");
+    ck_assert_str_eq(config.tls.certificate, "/srv/a/tls/node.crt");
+    ck_assert_str_eq(config.tls.key, "/srv/a/tls/node.key");
+    ck_assert_str_eq(config.tls.authority, "");
+    ck_assert_uint_eq(config.tls.renew_days, 10);
+    TOLD("");
+    done();
+    ck_assert_int_eq(read_yaml("name: a\ntls: {key: /k/a.key, renew_days: 0}\n"), 0);
+    ck_assert_str_eq(config.tls.key, "/k/a.key");
+    ck_assert_str_eq(config.tls.ca, "/var/lib/coppelius/tls/ca.crt");
+    ck_assert_uint_eq(config.tls.renew_days, 0);
     done();
 }
 END_TEST
@@ -313,6 +331,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, the_id_is_the_place_among_the_peers);
     tcase_add_test(tcase, all_faults_come_in_one_pass);
     tcase_add_test(tcase, plain_text_between_machines_must_be_meant);
+    tcase_add_test(tcase, tls_files_are_where_the_state_is_unless_they_are_named);
     tcase_add_test(tcase, peers_that_cannot_meet_are_named);
     tcase_add_test(tcase, a_spare_is_refused_while_nothing_serves_it);
     tcase_add_test(tcase, who_it_is_must_be_among_the_peers);

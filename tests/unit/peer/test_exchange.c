@@ -8,6 +8,12 @@
 #include "tests/lib/unit.h"
 
 static struct cluster cluster;
+static bool secure;
+
+static void over_tls(void)
+{
+    secure = true;
+}
 
 static struct cluster_settings usual(uint32_t nodes)
 {
@@ -17,7 +23,8 @@ static struct cluster_settings usual(uint32_t nodes)
                                         .chunk_rows = 16,
                                         .steps = {{1, 100}, {2, 100}, {3, 7}, {4, 100}, {9, 250}},
                                         .steps_count = 5,
-                                        .seed = 1};
+                                        .seed = 1,
+                                        .secure = secure};
     return settings;
 }
 
@@ -277,5 +284,15 @@ Suite *unit_suite(void)
     tcase_add_loop_test(tcase, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
     tcase_add_test(tcase, settings_that_cannot_be_are_refused);
     suite_add_tcase(suite, tcase);
+    TCase *tls = tcase_create("tls");
+    tcase_set_timeout(tls, 90);
+    tcase_add_unchecked_fixture(tls, over_tls, NULL);
+    tcase_add_loop_test(tls, every_cluster_gives_the_digests_of_one_sum, 0,
+                        sizeof(shapes) / sizeof(shapes[0]));
+    tcase_add_loop_test(tls, folds_in_tree_order_whatever_arrives_first, 0, 9);
+    tcase_add_loop_test(tls, each_element_leaves_once_and_returns_once, 0, 4);
+    tcase_add_test(tls, chunks_larger_than_a_frame_piece_arrive_whole);
+    tcase_add_loop_test(tls, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
+    suite_add_tcase(suite, tls);
     return suite;
 }

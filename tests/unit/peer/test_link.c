@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "peer/link.h"
+#include "tests/lib/trust_files.h"
 #include "tests/lib/unit.h"
 
 #define GENERATION 9
@@ -25,7 +26,7 @@ struct side {
     int sent, dropped;
     bool close_at_end;
     bool detach_at_frame;
-    int detached;
+    struct transport detached;
 };
 
 static uv_loop_t loop;
@@ -118,6 +119,8 @@ static void connect_pair(int fds[2])
 }
 
 static int pair[2];
+static struct test_folder folder;
+static struct trust *trusts[2]; /* NULL: plain text */
 
 static void set_up(void)
 {
@@ -130,8 +133,19 @@ static void set_up(void)
     right.close_at_end = true;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     connect_pair(pair);
-    ck_assert_int_eq(link_take(&left.link, &loop, pair[0], &ops, BIG, &err), 0);
-    ck_assert_int_eq(link_take(&right.link, &loop, pair[1], &ops, BIG, &err), 0);
+    struct transport transports[2];
+    ck_assert_int_eq(transport_dial(&transports[0], trusts[0], pair[0], "b", &err), 0);
+    ck_assert_int_eq(transport_accept(&transports[1], trusts[1], pair[1], false, &err), 0);
+    ck_assert_int_eq(link_take(&left.link, &loop, &transports[0], &ops, BIG, &err), 0);
+    ck_assert_int_eq(link_take(&right.link, &loop, &transports[1], &ops, BIG, &err), 0);
+}
+
+/* The same over TLS. */
+static void set_up_secure(void)
+{
+    static const char *const names[] = {"a", "b"};
+    trust_open_nodes(&folder, "test", names, 2, trusts);
+    set_up();
 }
 
 static void tear_down(void)
@@ -144,6 +158,14 @@ static void tear_down(void)
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     free(left.place);
     free(right.place);
+}
+
+static void tear_down_secure(void)
+{
+    tear_down();
+    trust_free(trusts[0]);
+    trust_free(trusts[1]);
+    test_folder_close(&folder);
 }
 
 static void run_until(const int *counter, int wanted)
@@ -336,8 +358,8 @@ START_TEST(a_detached_descriptor_has_every_byte_behind_the_frame)
     right.detach_at_frame = true;
     run_until(&right.frames, 1);
     ck_assert_int_eq(right.frames, 1);
-    ck_assert_int_eq(recv(right.detached, rest, sizeof(rest), 0), FRAME_HEADER_SIZE + 60);
-    (void)close(right.detached);
+    ck_assert_int_eq(recv(right.detached.fd, rest, sizeof(rest), 0), FRAME_HEADER_SIZE + 60);
+    transport_close(&right.detached);
     free(bytes);
 }
 END_TEST
@@ -350,7 +372,8 @@ START_TEST(a_refused_dial_ends_with_the_reason)
     struct err err = {0};
     memset(&dialler, 0, sizeof(dialler));
     dialler.close_at_end = true;
-    if (link_dial(&dialler.link, &loop, &address, &ops, 100, &err) == 0) {
+    struct link_target target = {&address, NULL, "x"};
+    if (link_dial(&dialler.link, &loop, &target, &ops, 100, &err) == 0) {
         run_until(&dialler.closed, 1);
         err = dialler.end;
     }
@@ -407,6 +430,12 @@ static ssize_t odd_write(struct transport *transport, const struct iovec *parts,
     return 0;
 }
 
+static bool odd_is_ready(const struct transport *transport)
+{
+    (void)transport;
+    return true;
+}
+
 static bool odd_wants_write(const struct transport *transport)
 {
     (void)transport;
@@ -425,8 +454,8 @@ static void odd_done(struct transport *transport)
 
 START_TEST(the_seam_bears_a_transport_that_changes_and_cuts_everything)
 {
-    static const struct transport_ops odd = {odd_read, odd_write, odd_wants_write, odd_shut,
-                                             odd_done};
+    static const struct transport_ops odd = {odd_read,     odd_write, odd_wants_write,
+                                             odd_is_ready, odd_shut,  odd_done};
     int done = 0;
     uint8_t *bytes = some_bytes(5000, 1);
     struct link_send sends[3] = {send_of(20, 0, bytes, 5000), send_of(21, 1, bytes, 0),
@@ -468,5 +497,13 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_refused_dial_ends_with_the_reason);
     tcase_add_test(tcase, the_seam_bears_a_transport_that_changes_and_cuts_everything);
     suite_add_tcase(suite, tcase);
+    TCase *secure = tcase_create("secure");
+    tcase_set_timeout(secure, 30);
+    tcase_add_checked_fixture(secure, set_up_secure, tear_down_secure);
+    tcase_add_loop_test(secure, a_large_send_is_cut_and_received_in_place_both_ways, 0, 2);
+    tcase_add_test(secure, an_urgent_send_overtakes_a_large_one);
+    tcase_add_test(secure, empty_and_many_small_frames_keep_their_order);
+    tcase_add_test(secure, closing_answers_what_is_queued);
+    suite_add_tcase(suite, secure);
     return suite;
 }

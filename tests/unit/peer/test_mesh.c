@@ -403,9 +403,9 @@ START_TEST(bulk_and_ctl_connections_are_handed_over_unread)
     ck_assert_int_eq(send(fd, "rest", 4, 0), 4);
     char rest[8] = "";
     run_for(20);
-    ck_assert_int_eq(recv(nodes[1].incoming.fd, rest, sizeof(rest), 0), 4);
+    ck_assert_int_eq(recv(nodes[1].incoming.transport.fd, rest, sizeof(rest), 0), 4);
     ck_assert_str_eq(rest, "rest");
-    (void)close(nodes[1].incoming.fd);
+    transport_close(&nodes[1].incoming.transport);
     (void)close(fd);
     fd = knock(1);
     hello = hello_of("", "ctl", 0, PEER_CTL);
