@@ -304,9 +304,10 @@ static int sources_open(struct ctl *ctl, struct sources *sources, struct problem
     {
         struct problem unreachable = {0};
         size_t at = document_true(node, "self") ? 0 : sources->count;
-        if (at > 0 && (sources->count == SOURCES_MAX ||
-                       client_open(document_text(node, "address"), 3000, &sources->clients[at],
-                                   &unreachable) != 0)) {
+        if (at > 0 &&
+            (sources->count == SOURCES_MAX ||
+             client_open(document_text(node, "address"), client_identity_named(&ctl->args), 3000,
+                         &sources->clients[at], &unreachable) != 0)) {
             say(ctl, "node %s is left out: %s", document_text(node, "name"), unreachable.err.text);
             continue;
         }

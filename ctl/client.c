@@ -19,12 +19,16 @@
 #include "base/rand.h"
 #include "ctl/terminal.h"
 #include "proto/message.h"
+#include "trust/trust.h"
 
 #define WAIT_SLICE_MS 200 /* an interrupt is seen within it */
 #define READ_SIZE     65536
+#define READS_AT_ONCE 16
 
 struct client {
     int fd;
+    struct trust *trust; /* NULL: plain text */
+    struct tls *tls;
     char endpoint[160];
     uint64_t timeout_ms;
     uint64_t sequence;
@@ -49,6 +53,12 @@ static int wait_for(const struct client *client, short events, uint64_t deadline
         uint64_t now = clock_now_ms();
         uint64_t left = deadline > now ? deadline - now : 0;
         struct pollfd polled = {.fd = client->fd, .events = events};
+        if (client->tls != NULL && !tls_is_open(client->tls)) {
+            polled.events = POLLIN; /* the handshake's answer */
+        }
+        if (client->tls != NULL && tls_wants_write(client->tls)) {
+            polled.events |= POLLOUT;
+        }
         int got = poll(&polled, 1, (int)(left < WAIT_SLICE_MS ? left : WAIT_SLICE_MS));
         if (got > 0) {
             return 1;
@@ -154,8 +164,68 @@ static int connect_to(struct client *client, const struct sockaddr_storage *addr
 
 static int gone(const struct client *client, struct problem *problem)
 {
-    problem_hint(problem, "ask again, or ask another node with --endpoint");
+    if (client->tls == NULL && strncmp(client->endpoint, "unix:", 5) != 0) {
+        problem_hint(problem, "does it speak TLS? --identity DIR names a certificate of "
+                              "`coppeliusctl pki user`; else ask again, or another node");
+    } else {
+        problem_hint(problem, "ask again, or ask another node with --endpoint");
+    }
     return problem_set(problem, ERR_REACH, "%s closed the connection", client->endpoint);
+}
+
+/* What TLS found: the sentence is its own. */
+static int broken(const struct client *client, const struct err *err, struct problem *problem)
+{
+    if (err->code != ERR_AUTH && err->code != ERR_PROTO) {
+        return gone(client, problem);
+    }
+    problem_hint(problem, "the certificate is that of --identity or $" CLIENT_IDENTITY_ENV);
+    return problem_set(problem, err->code, "%s: %s", client->endpoint, err->text);
+}
+
+/* As send() and recv(), but -1 with errno EAGAIN or with the problem. */
+static ssize_t put_some(struct client *client, const uint8_t *bytes, size_t size,
+                        struct problem *problem)
+{
+    struct err err = {0};
+    if (client->tls == NULL) {
+        ssize_t got = send(client->fd, bytes, size, MSG_NOSIGNAL);
+        if (got < 0 && errno != EAGAIN && errno != EINTR) {
+            (void)gone(client, problem);
+        }
+        return got;
+    }
+    struct iovec part = {(void *)(uintptr_t)bytes, size};
+    ssize_t got = tls_write(client->tls, &part, 1, &err);
+    if (got < 0) {
+        (void)broken(client, &err, problem);
+        return -1;
+    }
+    errno = EAGAIN;
+    return got == 0 ? -1 : got;
+}
+
+static ssize_t take_some(struct client *client, uint8_t *bytes, size_t size,
+                         struct problem *problem)
+{
+    struct err err = {0};
+    if (client->tls == NULL) {
+        ssize_t got = recv(client->fd, bytes, size, 0);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+            (void)gone(client, problem);
+            return -1;
+        }
+        return got;
+    }
+    struct iovec part = {bytes, size};
+    unsigned reads = READS_AT_ONCE;
+    ssize_t got = tls_read(client->tls, &part, 1, &reads, &err);
+    if (got < 0) {
+        (void)broken(client, &err, problem);
+        return -1;
+    }
+    errno = EAGAIN;
+    return got == 0 ? -1 : got;
 }
 
 static int send_all(struct client *client, const struct buf *bytes, struct problem *problem)
@@ -163,16 +233,26 @@ static int send_all(struct client *client, const struct buf *bytes, struct probl
     uint64_t deadline = deadline_of(client->timeout_ms);
     size_t sent = 0;
     while (sent < bytes->size) {
-        ssize_t got = send(client->fd, bytes->bytes + sent, bytes->size - sent, MSG_NOSIGNAL);
+        ssize_t got = put_some(client, bytes->bytes + sent, bytes->size - sent, problem);
         if (got >= 0) {
             sent += (size_t)got;
-        } else if (errno == EAGAIN) {
+        } else if (problem->err.code != 0) {
+            return problem->err.code;
+        } else {
             int ready = wait_for(client, POLLOUT, deadline, problem);
             if (ready <= 0) {
                 return ready < 0 ? ready : no_answer(client, client->timeout_ms, problem);
             }
-        } else if (errno != EINTR) {
-            return gone(client, problem);
+        }
+    }
+    while (client->tls != NULL && tls_wants_write(client->tls)) {
+        struct err err = {0};
+        int ready = wait_for(client, POLLOUT, deadline, problem);
+        if (ready <= 0) {
+            return ready < 0 ? ready : no_answer(client, client->timeout_ms, problem);
+        }
+        if (tls_write(client->tls, NULL, 0, &err) < 0) {
+            return broken(client, &err, problem);
         }
     }
     return 0;
@@ -207,11 +287,11 @@ static int next_frame(struct client *client, uint64_t deadline, struct frame *re
             return 0;
         }
         buf_reserve(&client->in, READ_SIZE);
-        ssize_t got = recv(client->fd, client->in.bytes + client->in.size, READ_SIZE, 0);
+        ssize_t got = take_some(client, client->in.bytes + client->in.size, READ_SIZE, problem);
         if (got > 0) {
             client->in.size += (size_t)got;
-        } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-            return gone(client, problem);
+        } else if (problem->err.code != 0) {
+            return problem->err.code;
         } else {
             int ready = wait_for(client, POLLIN, deadline, problem);
             if (ready <= 0) {
@@ -284,8 +364,35 @@ const char *client_endpoint_named(const struct args *args)
     return named != NULL && named[0] != '\0' ? named : NULL;
 }
 
-int client_open(const char *endpoint, uint64_t timeout_ms, struct client **ret_client,
-                struct problem *problem)
+const char *client_identity_named(const struct args *args)
+{
+    if (args->value[FLAG_IDENTITY] != NULL) {
+        return args->value[FLAG_IDENTITY];
+    }
+    const char *named = getenv(CLIENT_IDENTITY_ENV); /* One thread. */
+    return named != NULL && named[0] != '\0' ? named : NULL;
+}
+
+/* TLS by the files of the folder. */
+static int secure(struct client *client, const char *identity, struct problem *problem)
+{
+    static const char *const names[] = {"ca.crt", "node.crt", "node.key"};
+    char paths[3][4200];
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(paths[i], sizeof(paths[i]), "%.4096s/%s", identity, names[i]);
+    }
+    struct trust_settings settings = {.ca = paths[0], .certificate = paths[1], .key = paths[2]};
+    int code = trust_open(&settings, &client->trust, &problem->err);
+    code =
+        code != 0 ? code : tls_dial(client->trust, client->fd, NULL, &client->tls, &problem->err);
+    if (code != 0) {
+        problem_hint(problem, "--identity names a folder of `coppeliusctl pki user`");
+    }
+    return code;
+}
+
+int client_open(const char *endpoint, const char *identity, uint64_t timeout_ms,
+                struct client **ret_client, struct problem *problem)
 {
     struct sockaddr_storage address;
     socklen_t address_size = 0;
@@ -302,6 +409,9 @@ int client_open(const char *endpoint, uint64_t timeout_ms, struct client **ret_c
     (void)snprintf(client->endpoint, sizeof(client->endpoint), "%s", endpoint);
     uint64_t deadline = deadline_of(timeout_ms);
     code = connect_to(client, &address, address_size, deadline, problem);
+    if (code == 0 && identity != NULL && address.ss_family == AF_INET) {
+        code = secure(client, identity, problem);
+    }
     if (code == 0) {
         code = say_hello(client, deadline, problem);
     }
@@ -313,13 +423,36 @@ int client_open(const char *endpoint, uint64_t timeout_ms, struct client **ret_c
     return 0;
 }
 
+int client_connect(const char *endpoint, uint64_t timeout_ms, int *ret_fd, struct problem *problem)
+{
+    struct client client = {.fd = -1, .timeout_ms = timeout_ms};
+    struct sockaddr_storage address;
+    socklen_t address_size = 0;
+    int code = parse_endpoint(endpoint, &address, &address_size, problem);
+    if (code == 0 && address.ss_family != AF_INET) {
+        code = problem_set(problem, ERR_USAGE, "'%.100s' is no IP:PORT", endpoint);
+    }
+    (void)snprintf(client.endpoint, sizeof(client.endpoint), "%s", endpoint);
+    code = code != 0
+               ? code
+               : connect_to(&client, &address, address_size, deadline_of(timeout_ms), problem);
+    if (code != 0) {
+        if (client.fd >= 0) {
+            (void)close(client.fd);
+        }
+        return code;
+    }
+    *ret_fd = client.fd;
+    return 0;
+}
+
 int client_open_for(const struct ctl *ctl, struct client **ret_client, struct problem *problem)
 {
     const char *named = client_endpoint_named(&ctl->args);
     uint64_t timeout_ms =
         ctl->args.timeout_ms != UINT64_MAX ? ctl->args.timeout_ms : CLIENT_TIMEOUT_MS;
-    return client_open(named != NULL ? named : CLIENT_ENDPOINT_DEFAULT, timeout_ms, ret_client,
-                       problem);
+    return client_open(named != NULL ? named : CLIENT_ENDPOINT_DEFAULT,
+                       client_identity_named(&ctl->args), timeout_ms, ret_client, problem);
 }
 
 void client_close(struct client *client)
@@ -327,9 +460,11 @@ void client_close(struct client *client)
     if (client == NULL) {
         return;
     }
+    tls_free(client->tls);
     if (client->fd >= 0) {
         (void)close(client->fd);
     }
+    trust_free(client->trust);
     buf_done(&client->in);
     free(client);
 }

@@ -18,17 +18,23 @@
 #define CLIENT_TIMEOUT_MS       10000
 #define CLIENT_ENDPOINT_DEFAULT "unix:/run/coppelius/coppeliusd.sock"
 #define CLIENT_ENDPOINT_ENV     "COPPELIUS_ENDPOINT"
+#define CLIENT_IDENTITY_ENV     "COPPELIUS_IDENTITY"
 
 struct client;
 
 /* The endpoint named by --endpoint or the environment; NULL where none is. */
 const char *client_endpoint_named(const struct args *args);
-/* timeout_ms: for the whole of it. */
-int client_open(const char *endpoint, uint64_t timeout_ms, struct client **ret_client,
-                struct problem *problem);
+/* The folder named by --identity or the environment; NULL where none is. */
+const char *client_identity_named(const struct args *args);
+/* identity: a folder with ca.crt, node.crt, node.key, for TLS to IP:PORT; NULL: plain text.
+ * timeout_ms: for the whole of it. */
+int client_open(const char *endpoint, const char *identity, uint64_t timeout_ms,
+                struct client **ret_client, struct problem *problem);
 /* By the command's flags: endpoint or the default one, --timeout or CLIENT_TIMEOUT_MS. */
 int client_open_for(const struct ctl *ctl, struct client **ret_client, struct problem *problem);
 void client_close(struct client *client); /* NULL is fine */
+/* A connected, non-blocking socket to IP:PORT, for who speaks something else on it. */
+int client_connect(const char *endpoint, uint64_t timeout_ms, int *ret_fd, struct problem *problem);
 
 /* Sends it; request->id is set here. */
 int client_ask(struct client *client, Ctl__Request *request, struct problem *problem);

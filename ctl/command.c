@@ -4,8 +4,9 @@
 const struct flag_about flags_about[FLAGS_COUNT] = {FLAG_MAP(FLAG_ABOUT)};
 #undef FLAG_ABOUT
 
-const enum flag flags_global[] = {FLAG_ENDPOINT, FLAG_OUTPUT_AS, FLAG_JSON, FLAG_TIMEOUT,
-                                  FLAG_NO_COLOR, FLAG_QUIET,     FLAG_HELP, FLAG_END};
+const enum flag flags_global[] = {FLAG_ENDPOINT, FLAG_IDENTITY, FLAG_OUTPUT_AS,
+                                  FLAG_JSON,     FLAG_TIMEOUT,  FLAG_NO_COLOR,
+                                  FLAG_QUIET,    FLAG_HELP,     FLAG_END};
 
 #define DATA_FLAGS                                                                                \
     FLAG_FORMAT, FLAG_HEADER, FLAG_SEPARATOR, FLAG_DECIMAL, FLAG_TARGET, FLAG_DROP, FLAG_MISSING, \
@@ -159,6 +160,70 @@ const struct ctl_command commands[] = {
      "coppeliusctl cluster status",
      run_cluster_status,
      {FLAG_END}},
+    {"cluster",
+     "init",
+     NULL,
+     "",
+     0,
+     0,
+     "make the cluster's authority and this node's certificate",
+     "Works on folders of this machine, without a daemon. The authority's key stays in "
+     "--authority\n"
+     "(/var/lib/coppelius/authority when absent) and nowhere else; the node's files go to "
+     "--output\n"
+     "(/var/lib/coppelius/tls when absent), where `tls: {}` looks for them.",
+     "coppeliusctl cluster init --cluster prod --name a\n"
+     "coppeliusctl cluster init --authority /media/key/prod --output a-files --name a",
+     run_cluster_init,
+     {FLAG_CLUSTER, FLAG_NAME, FLAG_AUTHORITY, FLAG_OUTPUT, FLAG_KEY, FLAG_DAYS, FLAG_END}},
+    {"cluster",
+     "token",
+     NULL,
+     "",
+     0,
+     0,
+     "make a token that lets nodes join",
+     "Works where the authority's folder is. The line is a secret: whoever has it may join.",
+     "coppeliusctl cluster token --ttl 24h --uses 3",
+     run_cluster_token,
+     {FLAG_AUTHORITY, FLAG_TTL, FLAG_USES, FLAG_END}},
+    {"cluster",
+     "join",
+     NULL,
+     "[TOKEN] IP:PORT",
+     1,
+     2,
+     "get this node's certificate from the cluster by a token",
+     "IP:PORT is the daemon with the authority. The key is made here and stays here. Without TOKEN "
+     "it\n"
+     "is taken from $COPPELIUSD_JOIN, or - reads it from stdin: words are seen by other users.",
+     "coppeliusctl cluster join - 10.0.0.1:7620 --name b < token",
+     run_cluster_join,
+     {FLAG_NAME, FLAG_ADVERTISE, FLAG_ROLE, FLAG_OUTPUT, FLAG_KEY, FLAG_END}},
+    {"pki",
+     "bundle",
+     NULL,
+     "NAME",
+     1,
+     1,
+     "a node's certificate and key as a folder to carry there",
+     "Works where the authority's folder is, without a daemon.",
+     "coppeliusctl pki bundle b --output b-files",
+     run_pki_bundle,
+     {FLAG_AUTHORITY, FLAG_OUTPUT, FLAG_KEY, FLAG_DAYS, FLAG_END}},
+    {"pki",
+     "user",
+     NULL,
+     "NAME",
+     1,
+     1,
+     "a person's certificate and key for a remote coppeliusctl",
+     "--role admin may change things, --role viewer (when absent) may look. Use it by --identity "
+     "or\n"
+     "$COPPELIUS_IDENTITY.",
+     "coppeliusctl pki user ann --role admin --output ann-files",
+     run_pki_user,
+     {FLAG_ROLE, FLAG_AUTHORITY, FLAG_OUTPUT, FLAG_KEY, FLAG_DAYS, FLAG_END}},
     {"checkpoint",
      "list",
      NULL,

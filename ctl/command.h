@@ -16,6 +16,7 @@
 /* id, name, placeholder of its value (NULL: none), one line */
 #define FLAG_MAP(X)                                                                              \
     X(FLAG_ENDPOINT, "endpoint", "ADDRESS", "the daemon: unix:PATH or IP:PORT")                  \
+    X(FLAG_IDENTITY, "identity", "DIR", "ca.crt, node.crt, node.key for IP:PORT over TLS")       \
     X(FLAG_OUTPUT_AS, "output-as", "FORM", "-o: table, wide, json, jsonl or name")               \
     X(FLAG_JSON, "json", NULL, "the same as -o json")                                            \
     X(FLAG_TIMEOUT, "timeout", "TIME", "give up after it: 500ms, 10s, 10min")                    \
@@ -52,7 +53,16 @@
     X(FLAG_FEATURES, "features", "N", "svm: the declared width")                                 \
     X(FLAG_TEST, "test", "FRACTION", "the last rows kept for testing")                           \
     X(FLAG_SHUFFLE, "shuffle", "SEED", "order of the training rows")                             \
-    X(FLAG_VOCABULARY, "vocabulary", "N", "tokens: ids are below it")
+    X(FLAG_VOCABULARY, "vocabulary", "N", "tokens: ids are below it")                            \
+    X(FLAG_AUTHORITY, "authority", "DIR", "the authority's folder")                              \
+    X(FLAG_CLUSTER, "cluster", "NAME", "the cluster's name; coppelius when absent")              \
+    X(FLAG_NAME, "name", "NAME", "the node's name; the host's when absent")                      \
+    X(FLAG_KEY, "key", "KIND", "p256 (when absent) or ed25519")                                  \
+    X(FLAG_DAYS, "days", "N", "how long the certificate is valid; 30 when absent")               \
+    X(FLAG_TTL, "ttl", "TIME", "how long the token is valid; 24h when absent")                   \
+    X(FLAG_USES, "uses", "N", "how many nodes it lets in; 1 when absent")                        \
+    X(FLAG_ROLE, "role", "ROLE", "what the holder may: see below")                               \
+    X(FLAG_ADVERTISE, "advertise", "IP:PORT", "what the others dial")
 
 #define FLAG_ENUM(id, name, value, about) id,
 enum flag { FLAG_MAP(FLAG_ENUM) FLAGS_COUNT, FLAG_END = FLAGS_COUNT };
@@ -145,6 +155,11 @@ int run_cancel(struct ctl *ctl, struct problem *problem);
 int run_nodes(struct ctl *ctl, struct problem *problem);
 int run_session(struct ctl *ctl, struct problem *problem);
 int run_cluster_status(struct ctl *ctl, struct problem *problem);
+int run_cluster_init(struct ctl *ctl, struct problem *problem);
+int run_cluster_token(struct ctl *ctl, struct problem *problem);
+int run_cluster_join(struct ctl *ctl, struct problem *problem);
+int run_pki_bundle(struct ctl *ctl, struct problem *problem);
+int run_pki_user(struct ctl *ctl, struct problem *problem);
 int run_doctor(struct ctl *ctl, struct problem *problem);
 int run_checkpoints(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_show(struct ctl *ctl, struct problem *problem);

@@ -29,7 +29,7 @@ static int submit_and_watch(const struct ctl *ctl, struct spawn *spawn, struct j
     jobfile_fill(file, uuid, &submit);
     request.ask_case = CTL__REQUEST__ASK_SUBMIT;
     request.submit = &submit;
-    int code = client_open(spawn->nodes[0].endpoint, CLIENT_TIMEOUT_MS, &client, problem);
+    int code = client_open(spawn->nodes[0].endpoint, NULL, CLIENT_TIMEOUT_MS, &client, problem);
     if (code == 0) {
         code = client_call(client, &request, &answer, problem);
     }

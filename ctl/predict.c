@@ -269,7 +269,7 @@ int run_predict(struct ctl *ctl, struct problem *problem)
     } else {
         code = spawn_start(&settings, &spawn, problem);
         if (code == 0) {
-            code = client_open(spawn.nodes[0].endpoint, CLIENT_TIMEOUT_MS, &client, problem);
+            code = client_open(spawn.nodes[0].endpoint, NULL, CLIENT_TIMEOUT_MS, &client, problem);
         }
         if (code == 0) {
             code = ask(ctl, client, &question, problem);

@@ -302,7 +302,7 @@ static int ask_ready(struct spawn *spawn, bool *ret_ready, struct problem *probl
     request.ask_case = CTL__REQUEST__ASK_CLUSTER_STATUS;
     request.cluster_status = &empty;
     *ret_ready = false;
-    int code = client_open(spawn->nodes[0].endpoint, 2000, &client, &own);
+    int code = client_open(spawn->nodes[0].endpoint, NULL, 2000, &client, &own);
     if (code == 0) {
         code = client_call(client, &request, &answer, &own);
     }

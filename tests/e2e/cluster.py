@@ -75,6 +75,7 @@ class Node:
         self.host = "127.0.0.1"
         self.token = None  # of its HTTP
         self.prefix = []  # what starts the daemon: a network namespace, say
+        self.tls = "off"
 
     @property
     def endpoint(self):
@@ -85,7 +86,7 @@ class Node:
         lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: {self.endpoint}",
                  f"advertise: {self.endpoint}", f"device: {self.cluster.devices[self.index]}",
                  f"device_share: {self.cluster.share}",
-                 f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", "tls: off",
+                 f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", f"tls: {self.tls}",
                  "http:", f"  listen: {self.host}:{self.http}"]
         if self.token:
             path = os.path.join(self.folder, "token")
@@ -160,8 +161,9 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, nodes=3, threads=1, device="cpu", share="no", keep=None, roles=None, start=True):
-        """device: one for all nodes, or a list with one for each."""
+    def __init__(self, nodes=3, threads=1, device="cpu", share="no", keep=None, roles=None, start=True,
+                 secure=False):
+        """device: one for all nodes, or a list with one for each. secure: TLS by an authority of their own."""
         self.folder = tempfile.mkdtemp(prefix="coppelius-e2e-")
         self.keep = keep if keep is not None else bool(os.environ.get("COPPELIUS_KEEP"))
         self.name, self.threads, self.share = "test", threads, share
@@ -172,10 +174,30 @@ class Cluster:
         self.nodes = []
         for i in range(nodes):
             self.nodes.append(Node(self, i, ports[2 * i], ports[2 * i + 1]))
+        if secure:
+            self.make_certificates()
         for node in self.nodes:
             node.write_config()
         if start:
             self.start()
+
+    def make_certificates(self):
+        """The authority is on the first node; every node's files where `tls: {}` looks for them."""
+        self.authority = os.path.join(self.folder, "authority")
+        for node in self.nodes:
+            output = os.path.join(node.state, "tls")
+            made = (["cluster", "init", "--cluster", self.name, "--name", node.name] if node is self.nodes[0]
+                    else ["pki", "bundle", node.name])
+            self.offline(*made, "--authority", self.authority, "--output", output)
+            node.tls = f"{{authority: {self.authority}}}" if node is self.nodes[0] else "{}"
+
+    def offline(self, *arguments, check=True, input=None, env=None):
+        """coppeliusctl without a daemon."""
+        run = subprocess.run([program("coppeliusctl"), *arguments], capture_output=True, text=True, timeout=60,
+                             input=input, env=env)
+        if check and run.returncode != 0:
+            raise Failed(f"coppeliusctl {' '.join(arguments)}: exit {run.returncode}\n{run.stdout}{run.stderr}")
+        return run
 
     def __enter__(self):
         return self
