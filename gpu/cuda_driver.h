@@ -98,12 +98,15 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1 };
     X(cuEventCreate, (cu_event * event, unsigned flags))                                           \
     X(cuEventDestroy_v2, (cu_event event))                                                         \
     X(cuEventRecord, (cu_event event, cu_stream stream))                                           \
+    X(cuEventElapsedTime, (float *milliseconds, cu_event from, cu_event to))                       \
     X(cuEventQuery, (cu_event event))                                                              \
     X(cuEventSynchronize, (cu_event event))                                                        \
     X(cuModuleLoadDataEx, (cu_module * module, const void *image, unsigned options_count,          \
                            int *options, void **values))                                           \
     X(cuModuleUnload, (cu_module module))                                                          \
     X(cuModuleGetFunction, (cu_function * function, cu_module module, const char *name))           \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                 \
+      (int *blocks, cu_function function, int threads, size_t shared_size))                        \
     X(cuTensorMapEncodeTiled,                                                                      \
       (void *map, int kind, unsigned rank, void *address, const uint64_t *sizes,                   \
        const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,        \

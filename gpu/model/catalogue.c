@@ -64,6 +64,7 @@ COUNT(product_b, WIDE(l->n) * l->k)
 COUNT(product_r, l->add != 0 ? WIDE(l->m) * l->n : 0)
 COUNT(product_c, l->half_out != 0 ? 0 : WIDE(l->m) * l->n)
 COUNT(product_half, l->half_out != 0 ? WIDE(l->m) * l->n : 0)
+COUNT(product_parts, l->split > 1 ? WIDE(l->m) * l->n * l->split : 0)
 COUNT(product_items, parts(l->m, CPU_ROWS))
 COUNT(product_terms, l->k)
 
@@ -273,10 +274,11 @@ const struct model_image model_images[] = {
      {IN("in", HALF, grouped), OUT("out", HALF, grouped)},
      {{cpu_transpose, groups}},
      NULL},
-    {"tiled", /* m, n, k, a_columns, b_columns, add, half_out */
+    {"tiled", /* m, n, k, a_columns, b_columns, add, half_out, split */
      oracle_product,
      {IN("a", HALF, product_a), IN("b", HALF, product_b), IN("r", F32, product_r),
-      OUT("c", F32, product_c), OUT("half c", HALF, product_half)},
+      OUT("c", F32, product_c), OUT("half c", HALF, product_half),
+      SCRATCH("parts", F32, product_parts)},
      {{cpu_product, product_items}},
      product_terms},
 };

@@ -18,7 +18,7 @@ static const struct {
     uint32_t n;
     uint32_t stages;
     uint32_t warps;
-} tiles[MODEL_TILES_COUNT] = {
+} tiles[MMA_TILES_COUNT] = {
 #define TILE(number, m, n, stages, warps_m, warps_n) {m, n, stages, (warps_m) * (warps_n)},
     MODEL_TILES(TILE)
 #undef TILE
@@ -66,6 +66,21 @@ static const struct hopper_attention {
      4,
      {0, 1, 2, 4}},
     {"attention-key", "hopper_key", key_candidates, KEY_CANDIDATES_COUNT, 2, 2, 4, {0, 1, 2, 3}},
+};
+
+static const struct {
+    uint32_t m;
+    uint32_t n;
+    uint32_t stages;
+    uint32_t groups;
+    int mode;
+    uint32_t cluster_m;
+    uint32_t cluster_n;
+} hopper_tiles[MODEL_TILES_COUNT - MMA_TILES_COUNT] = {
+#define TILE(number, m, n, stages, groups, mode, cluster_m, cluster_n) \
+    {m, n, stages, groups, mode, cluster_m, cluster_n},
+    HOPPER_TILES(TILE)
+#undef TILE
 };
 
 struct plan {
@@ -178,8 +193,68 @@ static bool plan_sequences(struct plan *plan)
 
 bool model_tile_serves(int tile, const struct model_launch *launch)
 {
-    return tile >= 0 && tile < MODEL_TILES_COUNT && launch->m % tiles[tile].m == 0 &&
-           launch->n % tiles[tile].n == 0 && launch->k % TILE_K == 0;
+    if (tile < 0 || tile >= MODEL_TILES_COUNT) {
+        return false;
+    }
+    if (tile < MMA_TILES_COUNT) {
+        return launch->split <= 1 && launch->m % tiles[tile].m == 0 &&
+               launch->n % tiles[tile].n == 0 && launch->k % TILE_K == 0;
+    }
+    const int i = tile - MMA_TILES_COUNT;
+    if (hopper_tiles[i].mode == HOPPER_RESIDUAL &&
+        (launch->add == 0 || launch->half_out != 0 || launch->split > 1)) {
+        return false;
+    }
+    return launch->split <= launch->k / HOPPER_K && launch->k % HOPPER_K == 0 &&
+           launch->m % (hopper_tiles[i].m * hopper_tiles[i].cluster_m) == 0 &&
+           launch->n % (hopper_tiles[i].n * hopper_tiles[i].cluster_n) == 0;
+}
+
+/* The operand's matrix and the box of it that one of `slices` blocks of a cluster copies. */
+static struct model_box operand_box(uint32_t operand, bool by_columns, uint32_t count, uint32_t k,
+                                    uint32_t tile, uint32_t slices)
+{
+    return by_columns ? (struct model_box){operand, count, k, HOPPER_K, HOPPER_K / slices}
+                      : (struct model_box){operand, k, count, HOPPER_K, tile / slices};
+}
+
+/* Of a matrix that C has the shape of, written or read in pieces of 64 rows; f32 goes as pairs of
+ * halves. */
+static struct model_box output_box(uint32_t operand, const struct model_launch *launch, bool wide)
+{
+    return (struct model_box){operand, launch->n * (wide ? 2 : 1), launch->m, HOPPER_K, HOPPER_K};
+}
+
+static void plan_hopper(struct plan *plan, const char *entry, int i)
+{
+    const struct model_launch *launch = plan->launch;
+    const uint32_t m = hopper_tiles[i].m;
+    const uint32_t n = hopper_tiles[i].n;
+    const uint32_t cluster = hopper_tiles[i].cluster_m * hopper_tiles[i].cluster_n;
+    const uint32_t parts_of_k = launch->split > 1 ? launch->split : 1;
+    const uint32_t shared =
+        HOPPER_SHARED(m, n, hopper_tiles[i].stages, hopper_tiles[i].groups, hopper_tiles[i].mode);
+    const uint32_t room = plan->multiprocessors * (shared <= HOPPER_SHARED_HALF ? 2 : 1) / cluster;
+    const uint32_t units = launch->m / m * (launch->n / n) / cluster * parts_of_k;
+    put(plan, entry, (units < room ? units : room) * cluster, 1,
+        (hopper_tiles[i].groups + 1) * 128);
+    struct model_kernel *kernel = &plan->kernels[plan->count - 1];
+    kernel->shared_bytes = shared;
+    kernel->boxes_count = 2;
+    kernel->boxes[0] =
+        operand_box(0, launch->a_columns != 0, launch->m, launch->k, m, hopper_tiles[i].cluster_n);
+    kernel->boxes[1] =
+        operand_box(1, launch->b_columns != 0, launch->n, launch->k, n, hopper_tiles[i].cluster_m);
+    if (hopper_tiles[i].mode == HOPPER_RESIDUAL) {
+        kernel->boxes[kernel->boxes_count++] = output_box(2, launch, true);
+        kernel->boxes[kernel->boxes_count++] = output_box(3, launch, true);
+    } else if (launch->half_out != 0) {
+        kernel->boxes[kernel->boxes_count++] = output_box(4, launch, false);
+    }
+    if (launch->split > 1) {
+        put(plan, "product_sum", parts((uint64_t)launch->m * launch->n, FLAT_THREADS * 4), 1,
+            FLAT_THREADS);
+    }
 }
 
 static int plan_product(struct plan *plan, int tile, struct err *err)
@@ -198,6 +273,10 @@ static int plan_product(struct plan *plan, int tile, struct err *err)
                    : launch->b_columns ? "rc"
                                        : "rr",
                    tile);
+    if (tile >= MMA_TILES_COUNT) {
+        plan_hopper(plan, entry, tile - MMA_TILES_COUNT);
+        return 0;
+    }
     put(plan, entry, launch->m / tiles[tile].m * (launch->n / tiles[tile].n), 1,
         tiles[tile].warps * 32);
     plan->kernels[0].shared_bytes =

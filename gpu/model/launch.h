@@ -42,6 +42,7 @@ struct model_launch {
     uint32_t b_columns; /* B is stored k x n */
     uint32_t add;       /* C = A B + R */
     uint32_t half_out;  /* C is written in the half type, else in f32 */
+    uint32_t split;     /* products: k is summed in so many parts, added in order; 0 and 1: one */
     float value;        /* fill; gradient-norm: the largest norm (0: any) */
     float scale;        /* scale; softmax and attention: of the scores; cross-entropy-backward */
     float epsilon;      /* layernorm, adamw */

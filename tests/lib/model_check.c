@@ -123,7 +123,7 @@ static unsigned check_products(const struct model_runner *runner, const struct m
         const struct model_image *image;
         ASSERT(model_image_find(names[i].text, &filled, &image, NULL) == 0);
         model_launch_sequences(&filled, shape->sequences);
-        for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+        for (int tile = 0; tile < MMA_TILES_COUNT; tile++) {
             if (!model_tile_serves(tile, &filled) || !take(runner, number)) {
                 continue;
             }

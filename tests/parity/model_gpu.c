@@ -302,7 +302,7 @@ static void time_products(struct gpu *gpu, const struct model_shape *shape)
         model_launch_sequences(&filled, shape->sequences);
         filled.half_out = filled.add == 0 && filled.a_columns == 0;
         (void)printf("%-32s", names[i].text);
-        for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+        for (int tile = 0; tile < MMA_TILES_COUNT; tile++) {
             double bytes;
             if (model_tile_serves(tile, &filled)) {
                 double time = time_image(gpu, names[i].text, &filled, tile, NULL, &bytes);

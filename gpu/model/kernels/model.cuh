@@ -16,6 +16,10 @@
 #define KERNEL(name, threads)                             \
     extern "C" __global__ void __launch_bounds__(threads) \
         ENTRY(name)(const __grid_constant__ model_arguments args)
+#define KERNEL_MAPS(name, threads, cluster)                                                  \
+    extern "C" __global__ void __launch_bounds__(threads, 1) __cluster_dims__(cluster, 1, 1) \
+        ENTRY(name)(const __grid_constant__ model_arguments args,                            \
+                    const __grid_constant__ model_maps maps)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
 #endif
 

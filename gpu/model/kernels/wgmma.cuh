@@ -108,7 +108,8 @@ __device__ static inline void tensor_prefetch(const model_map *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* The box at (x, y), x the contiguous dimension, into shared memory; its bytes count for barrier. */
+/* The box at (x, y), x the contiguous dimension, into shared memory; its bytes count for barrier.
+ */
 __device__ static inline void tensor_load(uint32_t to, const model_map *map, uint32_t x, uint32_t y,
                                           uint32_t barrier)
 {
@@ -176,8 +177,8 @@ __device__ static inline void store_matrices(uint32_t address, const uint32_t fr
 
 /* -- products of a warpgroup ------------------------------------------------------------------ */
 
-/* A shared matrix at that address. Leading and stride: bytes between blocks of 64 indices (by columns
- * only) and between groups of eight rows. Swizzle 1: 128 bytes. */
+/* A shared matrix at that address. Leading and stride: bytes between blocks of 64 indices (by
+ * columns only) and between groups of eight rows. Swizzle 1: 128 bytes. */
 __device__ static inline uint64_t shared_matrix(uint32_t address, uint32_t leading, uint32_t stride)
 {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 |
@@ -205,21 +206,21 @@ template <int LEFT> __device__ static inline void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-#define ACCUMULATORS_0 \
+#define ACCUMULATORS_0                                       \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define ACCUMULATORS_1 \
+#define ACCUMULATORS_1                                                 \
     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define ACCUMULATORS_2 \
+#define ACCUMULATORS_2                                                 \
     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define ACCUMULATORS_3 \
+#define ACCUMULATORS_3                                                             \
     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111," \
     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define REGISTERS_8(c, i)                                                                      \
-    "+f"((c)[(i)]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]),                \
+#define REGISTERS_8(c, i)                                                       \
+    "+f"((c)[(i)]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), \
         "+f"((c)[(i) + 4]), "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
 #define REGISTERS_32(c, i) \
     REGISTERS_8(c, i), REGISTERS_8(c, (i) + 8), REGISTERS_8(c, (i) + 16), REGISTERS_8(c, (i) + 24)
@@ -234,29 +235,27 @@ template <int LEFT> __device__ static inline void products_wait()
  * of the warp's 16, column i / 4 * 8 + lane % 4 * 2 + i % 2. */
 template <int N, bool A_COLUMNS, bool B_COLUMNS> struct warpgroup_product;
 
-#define WARPGROUP_PRODUCT(n, list, a, b, keep_, ta, tb, ...)                              \
-    template <bool A_COLUMNS, bool B_COLUMNS> struct warpgroup_product<n, A_COLUMNS, B_COLUMNS> { \
+#define WARPGROUP_PRODUCT(n, list, a, b, keep_, ta, tb, ...)                                       \
+    template <bool A_COLUMNS, bool B_COLUMNS> struct warpgroup_product<n, A_COLUMNS, B_COLUMNS> {  \
         __device__ static inline void add(float (&c)[n / 2], uint64_t matrix_a, uint64_t matrix_b, \
-                                          uint32_t keep)                                        \
-        {                                                                                       \
-            asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " keep_ ", 0;\n"               \
-                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." HALF_KINDS " {" list \
-                         "}, " a ", " b ", keep, 1, 1, " ta ", " tb ";\n}"                      \
-                         : __VA_ARGS__                                                            \
-                         : "l"(matrix_a), "l"(matrix_b), "r"(keep), "n"(A_COLUMNS ? 1 : 0),     \
-                           "n"(B_COLUMNS ? 1 : 0));                                             \
-        }                                                                                       \
+                                          uint32_t keep)                                           \
+        {                                                                                          \
+            asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " keep_ ", 0;\n"                  \
+                         "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." HALF_KINDS " {" list    \
+                         "}, " a ", " b ", keep, 1, 1, " ta ", " tb ";\n}"                         \
+                         : __VA_ARGS__                                                             \
+                         : "l"(matrix_a), "l"(matrix_b), "r"(keep), "n"(A_COLUMNS ? 1 : 0),        \
+                           "n"(B_COLUMNS ? 1 : 0));                                                \
+        }                                                                                          \
     };
 
 WARPGROUP_PRODUCT(64, ACCUMULATORS_0, "%32", "%33", "%34", "%35", "%36", REGISTERS_32(c, 0))
 WARPGROUP_PRODUCT(128, ACCUMULATORS_0 "," ACCUMULATORS_1, "%64", "%65", "%66", "%67", "%68",
                   REGISTERS_32(c, 0), REGISTERS_32(c, 32))
 WARPGROUP_PRODUCT(192, ACCUMULATORS_0 "," ACCUMULATORS_1 "," ACCUMULATORS_2, "%96", "%97", "%98",
-                  "%99", "%100", REGISTERS_32(c, 0), REGISTERS_32(c, 32)
-                                    , REGISTERS_32(c, 64))
+                  "%99", "%100", REGISTERS_32(c, 0), REGISTERS_32(c, 32), REGISTERS_32(c, 64))
 WARPGROUP_PRODUCT(256, ACCUMULATORS_0 "," ACCUMULATORS_1 "," ACCUMULATORS_2 "," ACCUMULATORS_3,
-                  "%128", "%129", "%130", "%131", "%132",
-                  REGISTERS_32(c, 0), REGISTERS_32(c, 32), REGISTERS_32(c, 64)
-                     , REGISTERS_32(c, 96))
+                  "%128", "%129", "%130", "%131", "%132", REGISTERS_32(c, 0), REGISTERS_32(c, 32),
+                  REGISTERS_32(c, 64), REGISTERS_32(c, 96))
 
 #endif

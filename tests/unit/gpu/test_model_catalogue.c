@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "gpu/model/device.h"
+#include "gpu/model/tiles.h"
 #include "tests/lib/unit.h"
 
 static const struct model_shape coppelius = {1, 1024, 512, 8, 64, 1408, 12288};
@@ -186,7 +187,9 @@ START_TEST(the_gpu_is_told_only_what_a_kernel_serves)
         {"tiled-rr-m1024-n1536-k512", &coppelius, MODEL_TILE_NONE, "no tile was chosen for it"},
         {"tiled-rr-m1024-n1408-k512", &coppelius, 7, "tile 7 does not serve 1024 x 1408 x 512"},
         {"tiled-rr-m1024-n1536-k520", &coppelius, 0, "tile 0 does not serve 1024 x 1536 x 520"},
-        {"tiled-rr-m1024-n1536-k512", &coppelius, 8, "tile 8 does not serve"},
+        {"tiled-rr-m1024-n1536-k512", &coppelius, MODEL_TILES_COUNT, "does not serve"},
+        {"tiled-rr-m1024-n1408-k512", &coppelius, 8, "tile 8 does not serve 1024 x 1408 x 512"},
+        {"tiled-rr-m1024-n1536-k544", &coppelius, 8, "tile 8 does not serve 1024 x 1536 x 544"},
         {"transpose-g8-r1024-c32", &coppelius, MODEL_TILE_NONE, "it serves multiples of 64"},
         {"attention-forward", &odd, MODEL_TILE_NONE, "head = 96; it serves 64 and 128"},
         {"attention-key", &coppelius, 1, "candidate 1 does not serve head 64, length 1024"},
@@ -259,6 +262,62 @@ START_TEST(a_hopper_attention_walks_its_operands_by_boxes)
 }
 END_TEST
 
+START_TEST(a_hopper_product_is_persistent_and_says_its_boxes)
+{
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t count;
+    struct model_shape shape = coppelius;
+    shape.sequences = 16;
+    struct model_launch launch = filled("tiled-rc-m1024-n512-k1408", &shape);
+    launch.half_out = 1;
+    /* 128 x 256, clusters of 2 x 1 */
+    ck_assert_int_eq(
+        model_device_plan("tiled-rc-m1024-n512-k1408", &launch, 9, 132, kernels, &count, NULL), 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(kernels[0].entry, "product_rc9");
+    ck_assert_uint_eq(kernels[0].grid[0], 132);
+    ck_assert_uint_eq(kernels[0].threads, 384);
+    ck_assert_uint_eq(kernels[0].boxes_count, 3);
+    ck_assert_uint_eq(kernels[0].boxes[0].columns, 1408);
+    ck_assert_uint_eq(kernels[0].boxes[0].rows, 16384);
+    ck_assert_uint_eq(kernels[0].boxes[0].box_rows, 128);
+    ck_assert_uint_eq(kernels[0].boxes[1].columns, 512); /* B by columns: blocks of 64 */
+    ck_assert_uint_eq(kernels[0].boxes[1].rows, 1408);
+    ck_assert_uint_eq(kernels[0].boxes[1].box_rows, 32); /* half of 64, in a cluster */
+    ck_assert_uint_eq(kernels[0].boxes[2].operand, 4);
+    /* fewer units than multiprocessors */
+    launch.m = 1024;
+    ck_assert_int_eq(
+        model_device_plan("tiled-rc-m1024-n512-k1408", &launch, 9, 132, kernels, &count, NULL), 0);
+    ck_assert_uint_eq(kernels[0].grid[0], 16);
+}
+END_TEST
+
+START_TEST(a_split_product_adds_its_parts_in_a_second_kernel)
+{
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t count;
+    struct model_shape shape = coppelius;
+    shape.sequences = 16;
+    struct model_launch launch = filled("tiled-cc-m512-n512-k1024", &shape);
+    launch.split = 16;
+    ck_assert_int_eq(
+        model_device_plan("tiled-cc-m512-n512-k1024", &launch, 9, 132, kernels, &count, NULL), 0);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(kernels[0].grid[0], 128);
+    ck_assert_str_eq(kernels[1].entry, "product_sum");
+    ck_assert_uint_eq(kernels[1].grid[0] * kernels[1].threads * 4, 512 * 512);
+    struct err err = {0};
+    ck_assert_int_eq(
+        model_device_plan("tiled-cc-m512-n512-k1024", &launch, 0, 132, kernels, &count, &err),
+        ERR_DEVICE); /* the candidates of mma.sync do not split */
+    launch.split = 257;
+    ck_assert_int_eq(
+        model_device_plan("tiled-cc-m512-n512-k1024", &launch, 9, 132, kernels, &count, &err),
+        ERR_DEVICE); /* more parts than steps */
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("model_catalogue");
@@ -270,6 +329,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, an_image_outside_the_sessions_registry_is_not_launched);
     tcase_add_test(tcase, the_gpu_is_told_only_what_a_kernel_serves);
     tcase_add_test(tcase, a_products_grid_covers_c);
+    tcase_add_test(tcase, a_hopper_product_is_persistent_and_says_its_boxes);
+    tcase_add_test(tcase, a_split_product_adds_its_parts_in_a_second_kernel);
     tcase_add_test(tcase, a_hopper_attention_walks_its_operands_by_boxes);
     suite_add_tcase(suite, tcase);
     return suite;

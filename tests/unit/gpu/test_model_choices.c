@@ -1,0 +1,119 @@
+#include <string.h>
+
+#include "gpu/model/choices.h"
+#include "tests/lib/unit.h"
+
+static const char table[] =
+    "# comment\n"
+    "sm_90 1 tiled-rr-m1024-n1536-k512 tile=18 split=1 us=5.0 tflops=322 registers=90 local=0 "
+    "shared=100 blocks=2\n"
+    "sm_90 16 tiled-rr-m1024-n1536-k512 tile=9 split=1 us=44.0 tflops=585 registers=168 local=0 "
+    "shared=230464 blocks=1\n"
+    "sm_80 16 tiled-rr-m1024-n1408-k512 tile=7 split=1 us=44.0 tflops=585 registers=168 local=0 "
+    "shared=230464 blocks=1\n"
+    "sm_90 1 tiled-cc tile=9 split=4 us=0 tflops=0 registers=168 local=0 shared=0 blocks=1\n"
+    "sm_90 1 tiled-cc tile=18 split=1 us=0 tflops=0 registers=168 local=0 shared=0 blocks=1\n";
+
+static int choose(int architecture, const char *name, uint32_t sequences,
+                  struct model_choice *ret_choice, struct err *err)
+{
+    struct model_launch launch = {0};
+    const struct model_image *image;
+    ck_assert_int_eq(model_image_find(name, &launch, &image, NULL), 0);
+    model_launch_sequences(&launch, sequences);
+    return model_choice_in(table, sizeof(table) - 1, architecture, name, sequences, &launch,
+                           ret_choice, err);
+}
+
+START_TEST(the_choice_is_the_one_measured_nearest_below)
+{
+    const struct {
+        uint32_t sequences;
+        int tile;
+    } cases[] = {{1, 18}, {2, 18}, {15, 18}, {16, 9}, {64, 9}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct model_choice choice;
+        struct err err = {0};
+        ck_assert_int_eq(choose(90, "tiled-rr-m1024-n1536-k512", cases[i].sequences, &choice, &err),
+                         0);
+        ck_assert_int_eq(choice.tile, cases[i].tile);
+        ck_assert_uint_eq(choice.split, 1);
+    }
+}
+END_TEST
+
+START_TEST(a_shape_without_a_line_takes_the_first_of_its_pattern_that_serves)
+{
+    struct model_choice choice;
+    struct err err = {0};
+    ck_assert_int_eq(choose(90, "tiled-cc-m512-n512-k1024", 1, &choice, &err), 0);
+    ck_assert_int_eq(choice.tile, 9);
+    ck_assert_uint_eq(choice.split, 4);
+    ck_assert_int_eq(choose(90, "tiled-cc-m192-n192-k128", 1, &choice, &err), 0);
+    ck_assert_int_eq(choice.tile, 18);
+}
+END_TEST
+
+START_TEST(a_product_that_no_line_serves_is_refused_by_name)
+{
+    struct model_choice choice;
+    const struct {
+        int architecture;
+        const char *name;
+        const char *why;
+    } cases[] = {
+        {80, "tiled-rr-m1024-n1536-k512", "no tile was chosen for it on sm_80"},
+        {90, "tiled-rc-m1024-n512-k512", "no tile was chosen for it on sm_90"},
+        /* tile 7 is 128 x 256 */
+        {80, "tiled-rr-m1024-n1408-k512", "7 in 1 parts, does not serve 1024 x 1408 x 512"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = {0};
+        ck_assert_int_eq(choose(cases[i].architecture, cases[i].name, 1, &choice, &err),
+                         ERR_DEVICE);
+        ck_assert_ptr_nonnull(strstr(err.text, cases[i].name));
+        ck_assert_ptr_nonnull(strstr(err.text, cases[i].why));
+    }
+}
+END_TEST
+
+START_TEST(a_line_that_is_no_choice_is_refused_with_its_number)
+{
+    static const char damaged[] = "# comment\nsm_90 1 tiled-rr-m64-n64-k64 tile=18 split=x\n";
+    struct model_launch launch = {.m = 64, .n = 64, .k = 64};
+    struct model_choice choice;
+    struct err err = {0};
+    ck_assert_int_eq(model_choice_in(damaged, sizeof(damaged) - 1, 90, "tiled-rr-m64-n64-k64", 1,
+                                     &launch, &choice, &err),
+                     ERR_DEVICE);
+    ck_assert_ptr_nonnull(strstr(err.text, "tiles.choices:2: not a choice"));
+}
+END_TEST
+
+START_TEST(a_line_that_was_written_is_read_back)
+{
+    struct model_choice choice = {13, 2, 12.5, 600.0, 168, 0, 230464, 1};
+    struct model_choice read;
+    struct model_launch launch = {.m = 1024, .n = 512, .k = 512};
+    char line[256];
+    size_t size =
+        model_choice_line(&choice, 90, "tiled-rr-m1024-n512-k512", 16, line, sizeof(line));
+    ck_assert_uint_ne(size, 0);
+    ck_assert_int_eq(
+        model_choice_in(line, size, 90, "tiled-rr-m1024-n512-k512", 16, &launch, &read, NULL), 0);
+    ck_assert_int_eq(memcmp(&choice, &read, sizeof(read)), 0);
+}
+END_TEST
+
+Suite *unit_suite(void)
+{
+    Suite *suite = suite_create("model_choices");
+    TCase *tcase = tcase_create("choices");
+    tcase_add_test(tcase, the_choice_is_the_one_measured_nearest_below);
+    tcase_add_test(tcase, a_shape_without_a_line_takes_the_first_of_its_pattern_that_serves);
+    tcase_add_test(tcase, a_product_that_no_line_serves_is_refused_by_name);
+    tcase_add_test(tcase, a_line_that_is_no_choice_is_refused_with_its_number);
+    tcase_add_test(tcase, a_line_that_was_written_is_read_back);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
