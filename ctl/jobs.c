@@ -118,6 +118,55 @@ static void draw_participants(const struct ctl *ctl, const json_t *job, struct b
     table_done(&table);
 }
 
+/* What the flight recorder says of the last pause or failure. */
+static void draw_verdict(const struct ctl *ctl, const json_t *job, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"NODE", false, false},  {"RECORDS", true, false},     {"STEP", true, false},
+        {"PHASE", false, false}, {"LAST WORDS", false, false},
+    };
+    const json_t *verdict = json_object_get(job, "verdict");
+    char words[1200];
+    char when[64] = "";
+    struct tm parts;
+    if (!json_is_object(verdict)) {
+        return;
+    }
+    time_t at = (time_t)(document_integer(verdict, "at_ms") / 1000);
+    if (gmtime_r(&at, &parts) != NULL) {
+        (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &parts);
+    }
+    const char *who = document_text(verdict, "who");
+    const char *phase = document_text(verdict, "phase");
+    (void)snprintf(words, sizeof(words), "%s%s%s at step %lld%s%s, %s: %s",
+                   who[0] != '\0' ? "node " : "", who[0] != '\0' ? who : "nobody",
+                   who[0] != '\0' ? "" : " is to blame",
+                   (long long)document_integer(verdict, "step"), phase[0] != '\0' ? ", phase " : "",
+                   phase, when, document_text(verdict, "why"));
+    buf_print(out, "\n");
+    put_line(out, "verdict", words);
+    put_line(out, "", document_text(verdict, "file"));
+    struct table table;
+    size_t index = 0;
+    json_t *node = NULL;
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]),
+               ctl->args.output == OUTPUT_WIDE);
+    json_array_foreach(document_list(verdict, "nodes"), index, node)
+    {
+        cell_text(&table, node, "name");
+        if (json_is_true(json_object_get(node, "answered"))) {
+            cell_integer(&table, node, "records");
+        } else {
+            table_cell(&table, "no answer");
+        }
+        cell_integer(&table, node, "step");
+        cell_text(&table, node, "phase");
+        cell_text(&table, node, "text");
+    }
+    table_print(&table, out);
+    table_done(&table);
+}
+
 static void draw_job(const struct ctl *ctl, const json_t *job, struct buf *out)
 {
     char text[128];
@@ -170,6 +219,7 @@ static void draw_job(const struct ctl *ctl, const json_t *job, struct buf *out)
         put_line(out, "note", json_string_value(json_array_get(notes, i)));
     }
     draw_participants(ctl, job, out);
+    draw_verdict(ctl, job, out);
     if (ctl->args.output == OUTPUT_WIDE && document_text(job, "text")[0] != '\0') {
         buf_print(out, "\n%s", document_text(job, "text"));
     }

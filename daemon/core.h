@@ -17,6 +17,7 @@
 #include "daemon/daemon.h"
 #include "daemon/facts.h"
 #include "daemon/histogram.h"
+#include "daemon/recorder.h"
 #include "peer/peer.h"
 
 #define DAEMON_PATH_SIZE     4096
@@ -31,6 +32,9 @@ enum daemon_frame {
     FRAME_RAFT = MESH_KIND_FIRST, /* a message of the control room */
     FRAME_PROGRESS,               /* peer.proto's Progress */
     FRAME_SHARD,                  /* a word about a copy of a shard (checkpoint/agent.h) */
+    FRAME_RECORDS_ASK,            /* peer.proto's RecordsAsk (verdict.h) */
+    FRAME_RECORDS,                /* Records */
+    FRAME_VERDICT,                /* a verdict's text */
 };
 
 /* What a node says of the data of its job. */
@@ -100,6 +104,7 @@ struct history;
 struct verb;
 struct data_cache;
 struct serve;
+struct verdicts;
 
 struct daemon {
     uv_loop_t *loop;
@@ -169,6 +174,10 @@ struct daemon {
     bool selftest_done;
     struct err selftest;
 
+    struct recorder recorder;
+    struct verdicts *verdicts;
+    uint64_t pulse_ms; /* when the recorder had the last one */
+
     uint32_t events_count;
     struct facts_event events[FACTS_EVENTS_MAX];
     uint64_t recoveries;
@@ -188,6 +197,9 @@ void daemon_propose(struct daemon *daemon, struct command *command);
 /* An event of the cluster for people: listings show the last few; the log has it too. */
 void daemon_event(struct daemon *daemon, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Into the flight recorder, with what this node works on now. */
+void daemon_record(struct daemon *daemon, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* A worker request began or ended: the daemon is not freed before all have. */
 void daemon_work_begun(struct daemon *daemon);
 void daemon_work_ended(struct daemon *daemon);

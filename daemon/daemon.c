@@ -14,6 +14,7 @@
 #include "daemon/core.h"
 #include "daemon/run.h"
 #include "daemon/serve.h"
+#include "daemon/verdict.h"
 #include "data/cache.h"
 #include "gpu/gpu.h"
 
@@ -40,6 +41,7 @@ void daemon_event(struct daemon *daemon, const char *format, ...)
     va_end(arguments);
     (void)snprintf(event->text, sizeof(event->text), "%.*s", (int)sizeof(event->text) - 1, text);
     log_notice("cluster.event", "text=\"%s\"", text);
+    daemon_record(daemon, "event", "%s", text);
 }
 
 /* The wall time of a proposal is that of its first saying: a repetition then has the same bytes,
@@ -91,6 +93,7 @@ static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
         control_reconnected(daemon->control, node_id);
     }
     members_on_up(daemon, node_id, incarnation);
+    verdict_on_up(daemon, node_id);
 }
 
 static void on_down(void *context, uint32_t node_id, const char *reason)
@@ -118,6 +121,15 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
         return;
     case FRAME_SHARD:
         publish_on_word(daemon, node_id, bytes, size);
+        return;
+    case FRAME_RECORDS_ASK:
+        verdict_on_ask(daemon, node_id, bytes, size);
+        return;
+    case FRAME_RECORDS:
+        verdict_on_records(daemon, node_id, bytes, size);
+        return;
+    case FRAME_VERDICT:
+        verdict_on_text(daemon, node_id, bytes, size);
         return;
     default:
         log_warning("mesh.message", "from=%u kind=%u next=\"dropped\"", node_id, kind);
@@ -255,6 +267,7 @@ static void daemon_turn(struct daemon *daemon)
         run_turn(daemon);
         publish_turn(daemon);
         coordinator_turn(daemon);
+        verdict_turn(daemon);
         verbs_turn(daemon);
     }
     members_heartbeat(daemon, false);
@@ -328,6 +341,7 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
 
 static void free_daemon(struct daemon *daemon)
 {
+    verdict_close(daemon);
     publish_free(daemon);
     history_free(daemon);
     serve_close(daemon->serve);
@@ -503,7 +517,7 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
     if (members_init(daemon, settings, err) != 0 ||
         fs_posix_open(daemon->state_dir, &daemon->fs, err) != 0 ||
         data_cache_open(cache, settings->cache_bytes, &daemon->cache, err) != 0 ||
-        serve_open(&daemon->serve, err) != 0) {
+        serve_open(&daemon->serve, err) != 0 || verdict_open(daemon, err) != 0) {
         free_daemon(daemon);
         return err->code;
     }

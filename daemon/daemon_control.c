@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/core.h"
+#include "daemon/verdict.h"
 
 #define LOG_FOLDER "log"
 #define LOG_MARK   "log-begun"
@@ -16,7 +17,13 @@ static void on_apply(void *context, uint64_t index, uint64_t term, const uint8_t
     struct daemon *daemon = context;
     struct err why = {0};
     (void)term;
+    struct command readable;
+    struct err ignored = {0};
+    struct verdict_before before;
+    bool known = size > 0 && command_decode(command, size, &readable, &ignored) == 0;
+    verdict_before(daemon, known ? &readable : NULL, &before);
     enum state_outcome outcome = state_apply(&daemon->state, index, command, size, &why);
+    verdict_after(daemon, known ? &readable : NULL, &before);
     if (outcome != STATE_CHANGED) {
         log_debug("state.unchanged", "index=%llu why=\"%s\"", (unsigned long long)index, why.text);
     }

@@ -129,10 +129,46 @@ static void set_job(json_t *object, const struct facts *facts, const struct fact
     set(object, "notes", notes);
 }
 
+static json_t *verdict_or_null(const struct facts *facts, const struct facts_job *job)
+{
+    static struct facts_verdict verdict; /* Large: the loop's only copy. */
+    if (facts->verdict == NULL || !facts->verdict(facts->daemon, job->id, &verdict)) {
+        return json_null();
+    }
+    ASSERT(verdict.nodes_count <= FACTS_NODES_MAX);
+    json_t *object = must(json_object());
+    set(object, "state", text(verdict.state));
+    set(object, "generation", integer(verdict.generation));
+    set(object, "who", text_or_null(verdict.who));
+    set(object, "at_ms", time_or_null(verdict.at_ms));
+    set(object, "step", integer(verdict.step));
+    set(object, "phase", text_or_null(verdict.phase));
+    set(object, "sent_bytes", integer(verdict.sent_bytes));
+    set(object, "why", text_or_null(verdict.why));
+    set(object, "by", text_or_null(verdict.by));
+    set(object, "file", text_or_null(verdict.file));
+    json_t *list = must(json_array());
+    for (uint32_t i = 0; i < verdict.nodes_count; i++) {
+        const struct facts_witness *witness = &verdict.nodes[i];
+        json_t *node = must(json_object());
+        set(node, "name", text(witness->name));
+        set(node, "answered", boolean(witness->answered));
+        set(node, "records", integer(witness->records));
+        set(node, "at_ms", time_or_null(witness->at_ms));
+        set(node, "step", integer_if(witness->phase[0] != '\0', witness->step));
+        set(node, "phase", text_or_null(witness->phase));
+        set(node, "text", text_or_null(witness->text));
+        add(list, node);
+    }
+    set(object, "nodes", list);
+    return object;
+}
+
 json_t *document_job(const struct facts *facts, const struct facts_job *job)
 {
     json_t *object = document();
     set_job(object, facts, job);
+    set(object, "verdict", verdict_or_null(facts, job));
     return object;
 }
 

@@ -229,6 +229,33 @@ struct facts_point {
     double loss;
 };
 
+/* The verdict on a job that paused or failed (daemon/verdict.h). */
+struct facts_verdict {
+    uint64_t job;
+    uint64_t generation;
+    char name[FACTS_NAME_SIZE]; /* the job's */
+    char state[16];             /* paused, failed */
+    char who[FACTS_NAME_SIZE];  /* the node that is meant; "": none */
+    int64_t at_ms;              /* wall time */
+    uint64_t step;
+    char phase[24];
+    uint64_t sent_bytes;
+    char why[FACTS_TEXT_SIZE];
+    char by[FACTS_NAME_SIZE];   /* the leader that wrote it */
+    char file[FACTS_PATH_SIZE]; /* on this node */
+    uint32_t answered;          /* nodes whose records are in it */
+    uint32_t nodes_count;
+    struct facts_witness { /* and what each said last of that generation */
+        char name[FACTS_NAME_SIZE];
+        bool answered;
+        uint32_t records;
+        int64_t at_ms;
+        uint64_t step;
+        char phase[24];
+        char text[256];
+    } nodes[FACTS_NODES_MAX];
+};
+
 /* ---- checkpoints ---- */
 
 struct facts_shard {
@@ -401,6 +428,8 @@ struct facts {
     /* Losses of steps beyond `after`, ascending, thinned to points_max; returns how many. */
     size_t (*losses)(void *daemon, uint64_t id, uint64_t after, struct facts_point *ret_points,
                      size_t points_max);
+    /* The newest verdict on the job; false: none. May be NULL: no flight recorder. */
+    bool (*verdict)(void *daemon, uint64_t id, struct facts_verdict *ret_verdict);
     /* A number that changes whenever anything that job() or losses() tells of this job has changed.
      */
     uint64_t (*job_version)(void *daemon, uint64_t id);

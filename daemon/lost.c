@@ -26,5 +26,16 @@ void lost_name(struct daemon *daemon, struct member *member, const char *what, c
         (void)snprintf(member->reason, sizeof(member->reason), "%s", reason);
     }
     daemon_event(daemon, "node %s %s: %s", member->name, what, member->reason);
+    struct record record = {.wall_ms = lost->wall_ms,
+                            .job = lost->job,
+                            .generation = lost->generation,
+                            .step = lost->step,
+                            .sent_bytes = lost->sent_bytes,
+                            .received_bytes = lost->received_bytes,
+                            .event = "lost"};
+    memcpy(record.phase, lost->phase, sizeof(record.phase));
+    (void)snprintf(record.text, sizeof(record.text), "node %s %s: %.160s", member->name, what,
+                   reason);
+    recorder_put(&daemon->recorder, &record);
     daemon_soon(daemon);
 }

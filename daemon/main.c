@@ -178,8 +178,7 @@ static void stop(struct program *program, const char *why, bool hurry)
     if (program->state == CLOSING) {
         return;
     }
-    bool again = program->state == STOPPING;
-    if (!again) {
+    if (program->state != STOPPING) {
         log_notice("daemon.stopping", "reason=\"%s\"", why);
         program->state = STOPPING;
         char text[128];
@@ -188,7 +187,7 @@ static void stop(struct program *program, const char *why, bool hurry)
             notify_stopping(&program->services.notify, text);
         }
     }
-    daemon_stop(program->daemon, again && hurry);
+    daemon_stop(program->daemon, hurry);
 }
 
 /* The log's disk has failed, say. Called from inside the daemon: the stop comes from the loop. */
@@ -269,7 +268,8 @@ static void on_signal(uv_signal_t *handle, int number)
         }
     } else {
         /* Wrappers send SIGTERM twice; a person at the keyboard means the second Ctrl-C. */
-        stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT", number == SIGINT);
+        stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT",
+             number == SIGINT && program->state == STOPPING);
     }
 }
 

@@ -13,6 +13,8 @@
 #include "gpu/gpu.h"
 #include "proto/message.h"
 
+#define PULSE_MS 1000U /* of the flight recorder */
+
 int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err)
 {
     if (settings->peers_count == 0 || settings->peers_count > STATE_NODES_MAX) {
@@ -175,6 +177,10 @@ void members_heartbeat(struct daemon *daemon, bool now)
     daemon->heartbeat_ms = now_ms;
     measure_self(daemon);
     struct progress *progress = &self->progress;
+    if (progress->job != 0 && now_ms - daemon->pulse_ms >= PULSE_MS) {
+        daemon->pulse_ms = now_ms;
+        daemon_record(daemon, "pulse", "%s", "");
+    }
     Peer__Progress said;
     peer__progress__init(&said);
     said.node_id = daemon->node_id;

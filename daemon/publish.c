@@ -290,6 +290,8 @@ static void action_done(uv_work_t *work, int status)
         }
     }
     if (p->result.code == 0 && p->action.kind == AGENT_PUBLISH) {
+        daemon_record(daemon, "publish", "epoch %llu of job %llu is published here",
+                      (unsigned long long)p->action.epoch, (unsigned long long)p->job);
         log_notice("publish.done", "job=%llu epoch=%llu step=%llu folder=\"%s\"",
                    (unsigned long long)p->job, (unsigned long long)p->action.epoch,
                    (unsigned long long)p->action.manifest.step, p->action.folder);

@@ -39,6 +39,7 @@ void run_set_state(struct run *run, enum run_state next)
     run->state_since_ms = clock_now_ms();
     struct progress *progress = &members_self(run->daemon)->progress;
     (void)snprintf(progress->phase, sizeof(progress->phase), "%s", state_names[next]);
+    daemon_record(run->daemon, "phase", "%s", "");
     log_info("run.state", "run=%s job=%llu generation=%llu phase=%s", run->name,
              (unsigned long long)run->job, (unsigned long long)run->generation,
              next == RUN_CLOSING ? "close" : state_names[next]);

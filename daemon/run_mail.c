@@ -165,8 +165,8 @@ static void on_ended(struct run *run, struct run_ended *said)
         if (run->exchange != NULL && !run->exchange_failed) {
             exchange_cancel(run->exchange, run->ended.err.text);
         }
-        members_heartbeat(run->daemon,
-                          true); /* Before the generation's end takes the words away. */
+        daemon_record(run->daemon, "failed", "%s", run->ended.err.text);
+        members_heartbeat(run->daemon, true); /* Before the words are taken away. */
     }
     if (run->state < RUN_ENDED) {
         run_set_state(run, RUN_ENDED);

@@ -10,6 +10,7 @@
 #include "daemon/core.h"
 #include "daemon/serve.h"
 #include "daemon/run.h"
+#include "daemon/verdict.h"
 
 static void hex_of(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
 {
@@ -574,6 +575,7 @@ void tell_init(struct daemon *daemon)
         .job = tell_job,
         .job_text = tell_job_text,
         .losses = tell_losses,
+        .verdict = verdict_tell,
         .job_version = tell_job_version,
         .epoch_ids = tell_epoch_ids,
         .epoch = tell_epoch,

@@ -158,6 +158,7 @@ class Trials:
                               "COPPELIUS_FAULT_ROOT": victim.state, "COPPELIUS_FAULT_ASIDE": aside,
                               "COPPELIUS_FAULT_LIE": lie, "COPPELIUS_FAULT_REPORT": report, "COPPELIUS_FAULT_FORGET": forget}
         victim.start()
+        victim.environment = {}  # Of its next start.
         newest = max(current(n, job_id) for n in cluster.nodes)
 
         def over():
@@ -184,7 +185,6 @@ class Trials:
             self.missed += 1
         if not (point and victim.alive()):
             victim.kill()
-            victim.environment = {}
             victim.start()
 
         def caught_up():
@@ -196,7 +196,6 @@ class Trials:
             print("\n".join(victim.log_text().splitlines()[-15:]))
             claims.claim(False, str(error))
         print(f"{what}: {point or 'not reached'}", flush=True)
-        victim.environment = {}
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -213,9 +212,12 @@ with tempfile.TemporaryDirectory() as folder:
             trials.trial(*point)
             if not LONG and time.monotonic() - begin > BUDGET_S:
                 break
-        trials.revive()
+        def ended():
+            trials.revive()
+            job = cluster.job_or_none(trials.job_id)
+            return job if job and job["state"] in ("succeeded", "failed") else None
         try:
-            trials.judge(cluster.wait_job(trials.job_id, seconds=120))
+            trials.judge(cluster.wait_for(ended, 120, "the last job to end"))
         except Failed:
             print(cluster.job_or_none(trials.job_id), [n.alive() for n in cluster.nodes])
             raise
