@@ -73,7 +73,8 @@ struct lost {
 };
 
 struct member {
-    uint32_t id;
+    uint32_t id;   /* its place (control/group.h) */
+    uint32_t life; /* of the identity that has it */
     char name[FACTS_NAME_SIZE];
     char address[FACTS_NAME_SIZE];
     enum daemon_role role;
@@ -124,6 +125,8 @@ struct daemon {
     uint64_t incarnation;
     struct trust *trust; /* NULL: plain text */
     bool insecure;
+    uint32_t life;    /* of this identity (control/group.h) */
+    uint8_t uuid[16]; /* of its state folder */
     uint8_t binding[16];
     char device_text[COMMAND_DEVICE_SIZE];
     char backend[8];
@@ -223,6 +226,15 @@ enum facts_node_state members_state(const struct daemon *daemon, const struct me
 void newcomer_init(struct daemon *daemon);
 void newcomer_turn(struct daemon *daemon);
 
+/* membership.c: who is in the cluster, as agreed */
+void membership_turn(struct daemon *daemon);
+/* The entry that the ask comes to; ERR_NOT_FOUND, ERR_STATE, ERR_USAGE where it cannot be. */
+int membership_command(const struct daemon *daemon, const struct facts_member *ask,
+                       struct command *ret_command, struct err *err);
+/* Before each proposal: the free place and the like, as they are now. */
+void membership_name(const struct daemon *daemon, struct command *command);
+bool membership_settled(const struct daemon *daemon, const struct command *command);
+
 /* run.c */
 void run_turn(struct daemon *daemon);
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
@@ -299,6 +311,9 @@ int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *cont
                      struct err *err);
 int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+
+int verbs_member(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
+                 struct err *err);
 
 /* daemon_control.c: opens the log and the state machine behind it; a log that was lost is refused.
  */
