@@ -233,11 +233,14 @@ static int send_all(struct client *client, const struct buf *bytes, struct probl
     uint64_t deadline = deadline_of(client->timeout_ms);
     size_t sent = 0;
     while (sent < bytes->size) {
-        ssize_t got = put_some(client, bytes->bytes + sent, bytes->size - sent, problem);
+        struct problem own = {0}; /* The caller's may hold an older one. */
+        ssize_t got = put_some(client, bytes->bytes + sent, bytes->size - sent, &own);
         if (got >= 0) {
             sent += (size_t)got;
-        } else if (problem->err.code != 0) {
-            return problem->err.code;
+        } else if (own.err.code != 0) {
+            problem->err = own.err;
+            memcpy(problem->hint, own.hint, sizeof(problem->hint));
+            return own.err.code;
         } else {
             int ready = wait_for(client, POLLOUT, deadline, problem);
             if (ready <= 0) {
@@ -287,11 +290,14 @@ static int next_frame(struct client *client, uint64_t deadline, struct frame *re
             return 0;
         }
         buf_reserve(&client->in, READ_SIZE);
-        ssize_t got = take_some(client, client->in.bytes + client->in.size, READ_SIZE, problem);
+        struct problem own = {0}; /* The caller's may hold an older one. */
+        ssize_t got = take_some(client, client->in.bytes + client->in.size, READ_SIZE, &own);
         if (got > 0) {
             client->in.size += (size_t)got;
-        } else if (problem->err.code != 0) {
-            return problem->err.code;
+        } else if (own.err.code != 0) {
+            problem->err = own.err;
+            memcpy(problem->hint, own.hint, sizeof(problem->hint));
+            return own.err.code;
         } else {
             int ready = wait_for(client, POLLIN, deadline, problem);
             if (ready <= 0) {
