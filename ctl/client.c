@@ -183,7 +183,9 @@ static int broken(const struct client *client, const struct err *err, struct pro
     return problem_set(problem, err->code, "%s: %s", client->endpoint, err->text);
 }
 
-/* As send() and recv(), but -1 with errno EAGAIN or with the problem. */
+/* As send() and recv(); -1: not now; FAILED: the problem is filled. */
+#define FAILED (-2)
+
 static ssize_t put_some(struct client *client, const uint8_t *bytes, size_t size,
                         struct problem *problem)
 {
@@ -192,6 +194,7 @@ static ssize_t put_some(struct client *client, const uint8_t *bytes, size_t size
         ssize_t got = send(client->fd, bytes, size, MSG_NOSIGNAL);
         if (got < 0 && errno != EAGAIN && errno != EINTR) {
             (void)gone(client, problem);
+            return FAILED;
         }
         return got;
     }
@@ -199,9 +202,8 @@ static ssize_t put_some(struct client *client, const uint8_t *bytes, size_t size
     ssize_t got = tls_write(client->tls, &part, 1, &err);
     if (got < 0) {
         (void)broken(client, &err, problem);
-        return -1;
+        return FAILED;
     }
-    errno = EAGAIN;
     return got == 0 ? -1 : got;
 }
 
@@ -213,7 +215,7 @@ static ssize_t take_some(struct client *client, uint8_t *bytes, size_t size,
         ssize_t got = recv(client->fd, bytes, size, 0);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
             (void)gone(client, problem);
-            return -1;
+            return FAILED;
         }
         return got;
     }
@@ -222,9 +224,8 @@ static ssize_t take_some(struct client *client, uint8_t *bytes, size_t size,
     ssize_t got = tls_read(client->tls, &part, 1, &reads, &err);
     if (got < 0) {
         (void)broken(client, &err, problem);
-        return -1;
+        return FAILED;
     }
-    errno = EAGAIN;
     return got == 0 ? -1 : got;
 }
 
@@ -233,14 +234,11 @@ static int send_all(struct client *client, const struct buf *bytes, struct probl
     uint64_t deadline = deadline_of(client->timeout_ms);
     size_t sent = 0;
     while (sent < bytes->size) {
-        struct problem own = {0}; /* The caller's may hold an older one. */
-        ssize_t got = put_some(client, bytes->bytes + sent, bytes->size - sent, &own);
+        ssize_t got = put_some(client, bytes->bytes + sent, bytes->size - sent, problem);
         if (got >= 0) {
             sent += (size_t)got;
-        } else if (own.err.code != 0) {
-            problem->err = own.err;
-            memcpy(problem->hint, own.hint, sizeof(problem->hint));
-            return own.err.code;
+        } else if (got == FAILED) {
+            return problem->err.code;
         } else {
             int ready = wait_for(client, POLLOUT, deadline, problem);
             if (ready <= 0) {
@@ -290,14 +288,11 @@ static int next_frame(struct client *client, uint64_t deadline, struct frame *re
             return 0;
         }
         buf_reserve(&client->in, READ_SIZE);
-        struct problem own = {0}; /* The caller's may hold an older one. */
-        ssize_t got = take_some(client, client->in.bytes + client->in.size, READ_SIZE, &own);
+        ssize_t got = take_some(client, client->in.bytes + client->in.size, READ_SIZE, problem);
         if (got > 0) {
             client->in.size += (size_t)got;
-        } else if (own.err.code != 0) {
-            problem->err = own.err;
-            memcpy(problem->hint, own.hint, sizeof(problem->hint));
-            return own.err.code;
+        } else if (got == FAILED) {
+            return problem->err.code;
         } else {
             int ready = wait_for(client, POLLIN, deadline, problem);
             if (ready <= 0) {

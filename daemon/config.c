@@ -124,7 +124,7 @@ static const struct yaml_key tls_keys[] = {
      .offset = TLS(renew_days),
      .initial = "10",
      .least = 0,
-     .most = 3650,
+     .most = 25, /* below AUTHORITY_LEAF_DAYS: else it would never end */
      .about = "the node asks for a new certificate when its own ends in fewer days; 0: never"},
 };
 static const struct yaml_schema tls_schema = {tls_keys, sizeof(tls_keys) / sizeof(tls_keys[0]),

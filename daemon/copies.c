@@ -80,6 +80,7 @@ bool copies_begin(struct publication *p)
     (void)snprintf(pull->holder, sizeof(pull->holder), "%s", member->name);
     (void)snprintf(pull->address, sizeof(pull->address), "%s", member->address);
     pull->settings = (struct fetch_settings){.cluster = daemon->cluster,
+                                             .trust = daemon->trust,
                                              .node = daemon->name,
                                              .node_id = daemon->node_id,
                                              .incarnation = daemon->incarnation,

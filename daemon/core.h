@@ -31,6 +31,8 @@
 enum daemon_frame {
     FRAME_RAFT = MESH_KIND_FIRST, /* a message of the control room */
     FRAME_PROGRESS,               /* peer.proto's Progress */
+    FRAME_RENEW,                  /* a request for a certificate (DER), to who has the authority */
+    FRAME_RENEWED,                /* the certificate (PEM) */
     FRAME_SHARD,                  /* a word about a copy of a shard (checkpoint/agent.h) */
     FRAME_RECORDS_ASK,            /* peer.proto's RecordsAsk (verdict.h) */
     FRAME_RECORDS,                /* Records */
@@ -73,8 +75,7 @@ struct lost {
 };
 
 struct member {
-    uint32_t id;   /* its place (control/group.h) */
-    uint32_t life; /* of the identity that has it */
+    uint32_t id;
     char name[FACTS_NAME_SIZE];
     char address[FACTS_NAME_SIZE];
     enum daemon_role role;
@@ -103,6 +104,8 @@ struct run;
 struct publication;
 struct history;
 struct verb;
+struct renewal;
+struct joins;
 struct data_cache;
 struct serve;
 struct verdicts;
@@ -125,8 +128,10 @@ struct daemon {
     uint64_t incarnation;
     struct trust *trust; /* NULL: plain text */
     bool insecure;
-    uint32_t life;    /* of this identity (control/group.h) */
-    uint8_t uuid[16]; /* of its state folder */
+    char authority[DAEMON_PATH_SIZE]; /* "": not here */
+    unsigned renew_days;
+    struct renewal *renewal;
+    struct joins *joins; /* NULL: not here */
     uint8_t binding[16];
     char device_text[COMMAND_DEVICE_SIZE];
     char backend[8];
@@ -222,18 +227,24 @@ void members_heartbeat(struct daemon *daemon, bool now);
 void members_view(struct daemon *daemon, struct coordinator_view *ret_view);
 enum facts_node_state members_state(const struct daemon *daemon, const struct member *member);
 
+/* admit.c */
+/* Somebody with a token wants to be a member (joins.h): 1: it is, and `lines` has all members; 0:
+ * not yet; negative: refused. */
+struct join_wish;
+struct buf;
+int members_admit(void *daemon, const struct join_wish *wish, struct buf *lines, struct err *err);
+void admit_on_join(void *daemon, const struct peer_incoming *incoming);
+
+/* renew.c */
+void renew_init(struct daemon *daemon);
+void renew_free(struct daemon *daemon);
+void renew_turn(struct daemon *daemon);
+void renew_on_request(struct daemon *daemon, uint32_t node, const uint8_t *bytes, size_t size);
+void renew_on_answer(struct daemon *daemon, const uint8_t *bytes, size_t size);
+
 /* newcomer.c */
 void newcomer_init(struct daemon *daemon);
 void newcomer_turn(struct daemon *daemon);
-
-/* membership.c: who is in the cluster, as agreed */
-void membership_turn(struct daemon *daemon);
-/* The entry that the ask comes to; ERR_NOT_FOUND, ERR_STATE, ERR_USAGE where it cannot be. */
-int membership_command(const struct daemon *daemon, const struct facts_member *ask,
-                       struct command *ret_command, struct err *err);
-/* Before each proposal: the free place and the like, as they are now. */
-void membership_name(const struct daemon *daemon, struct command *command);
-bool membership_settled(const struct daemon *daemon, const struct command *command);
 
 /* run.c */
 void run_turn(struct daemon *daemon);
@@ -311,9 +322,6 @@ int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *cont
                      struct err *err);
 int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
-
-int verbs_member(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
-                 struct err *err);
 
 /* daemon_control.c: opens the log and the state machine behind it; a log that was lost is refused.
  */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "daemon/core.h"
+#include "daemon/joins.h"
 #include "daemon/run.h"
 #include "daemon/serve.h"
 #include "daemon/verdict.h"
@@ -118,6 +119,12 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
         return;
     case FRAME_PROGRESS:
         members_on_progress(daemon, node_id, bytes, size);
+        return;
+    case FRAME_RENEW:
+        renew_on_request(daemon, node_id, bytes, size);
+        return;
+    case FRAME_RENEWED:
+        renew_on_answer(daemon, bytes, size);
         return;
     case FRAME_SHARD:
         publish_on_word(daemon, node_id, bytes, size);
@@ -268,10 +275,13 @@ static void daemon_turn(struct daemon *daemon)
         publish_turn(daemon);
         coordinator_turn(daemon);
         verdict_turn(daemon);
-        membership_turn(daemon);
         verbs_turn(daemon);
     }
     members_heartbeat(daemon, false);
+    renew_turn(daemon);
+    if (daemon->joins != NULL) {
+        joins_turn(daemon->joins);
+    }
     if (daemon->stopping) {
         stop_turn(daemon);
     }
@@ -319,6 +329,7 @@ static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
         .on_bulk = on_bulk,
         .on_ctl = on_ctl,
         .on_data = on_data,
+        .on_join = daemon->joins != NULL ? admit_on_join : NULL,
     };
     return mesh_open(&settings, daemon->loop, &daemon->mesh, err);
 }
@@ -338,6 +349,9 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     daemon->incarnation = settings->incarnation;
     daemon->trust = settings->trust;
     daemon->insecure = settings->insecure;
+    daemon->renew_days = settings->renew_days;
+    (void)snprintf(daemon->authority, sizeof(daemon->authority), "%s",
+                   settings->authority != NULL ? settings->authority : "");
 }
 
 static void free_daemon(struct daemon *daemon)
@@ -345,6 +359,7 @@ static void free_daemon(struct daemon *daemon)
     verdict_close(daemon);
     publish_free(daemon);
     history_free(daemon);
+    renew_free(daemon);
     serve_close(daemon->serve);
     data_cache_close(daemon->cache);
     state_done(&daemon->state);
@@ -391,6 +406,11 @@ static void on_control_closed(void *context)
     on_part_closed(daemon);
 }
 
+static void on_joins_closed(void *context)
+{
+    on_part_closed(context);
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
     on_part_closed(handle->data); /* One callback for both timers. */
@@ -403,6 +423,10 @@ static void close_parts(struct daemon *daemon)
     }
     if (daemon->control_uv != NULL) {
         control_uv_close(daemon->control_uv, on_control_closed, daemon);
+    }
+    if (daemon->joins != NULL) {
+        joins_close(daemon->joins, on_joins_closed, daemon);
+        daemon->joins = NULL;
     }
     uv_close((uv_handle_t *)&daemon->tick, on_timer_closed);
     uv_close((uv_handle_t *)&daemon->soon, on_timer_closed);
@@ -513,6 +537,7 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
     state_init(&daemon->state);
     copy_settings(daemon, settings);
     tell_init(daemon);
+    renew_init(daemon);
     char cache[DAEMON_PATH_SIZE + 16];
     (void)snprintf(cache, sizeof(cache), "%s/cache", daemon->state_dir);
     if (members_init(daemon, settings, err) != 0 ||
@@ -526,10 +551,15 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
     ASSERT(uv_timer_init(loop, &daemon->soon) == 0);
     daemon->tick.data = daemon;
     daemon->soon.data = daemon;
-    daemon->handles_open = 4; /* both timers, the mesh, control */
-    if (daemon_open_control(daemon, err) != 0 || open_mesh(daemon, settings->listen, err) != 0) {
+    bool joins = daemon->trust != NULL && daemon->authority[0] != '\0';
+    daemon->handles_open = 4 + (joins ? 1U : 0U); /* both timers, the mesh, control */
+    if (daemon_open_control(daemon, err) != 0 ||
+        (joins && joins_open(loop, daemon->authority, daemon->cluster, members_admit, daemon,
+                             &daemon->joins, err) != 0) ||
+        open_mesh(daemon, settings->listen, err) != 0) {
         int code = err->code;
-        daemon->handles_open = 2U + (daemon->control_uv != NULL ? 1U : 0U);
+        daemon->handles_open =
+            2U + (daemon->control_uv != NULL ? 1U : 0U) + (daemon->joins != NULL ? 1U : 0U);
         close_parts(daemon); /* The loop frees it; on_stopped is not called. */
         return code;
     }

@@ -54,6 +54,8 @@ struct daemon_settings {
     uint32_t streams;      /* bulk connections to a peer; 0: 4 */
     struct trust *trust;   /* outlives the daemon; NULL: plain text */
     bool insecure;         /* plain text between machines is meant */
+    const char *authority; /* a folder: this node lets others join; "" or NULL: it does not */
+    unsigned renew_days;   /* a certificate that ends sooner is renewed; 0: never */
 };
 
 struct daemon_hooks {

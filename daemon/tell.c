@@ -587,7 +587,6 @@ void tell_init(struct daemon *daemon)
         .cancel = verbs_cancel_job,
         .pause = verbs_pause,
         .resume = verbs_resume,
-        .member = verbs_member,
         .predict = predict_start,
     };
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "trust/authority.h"
 #include "trust/pem.h"
 #include "trust/trust_room.h"
 #include "trust/openssl.h"
@@ -203,6 +204,29 @@ int trust_reload(struct trust *trust, struct err *err)
     pthread_mutex_unlock(&trust->lock);
     loaded_done(&loaded);
     return 0;
+}
+
+int trust_request(struct trust *trust, struct buf *request, struct err *err)
+{
+    return authority_request_of(trust->key_path, request, err);
+}
+
+int trust_replace(struct trust *trust, const struct buf *certificate, struct err *err)
+{
+    struct buf before = BUF_NONE;
+    struct err ignored = {0};
+    int code = pem_read_file("tls.certificate", trust->certificate_path, /* secret= */ false,
+                             &before, err);
+    code = code != 0 ? code
+                     : pem_write_file(trust->certificate_path, /* secret= */ false,
+                                      certificate->bytes, certificate->size, err);
+    if (code == 0 && trust_reload(trust, err) != 0) {
+        code = err->code;
+        (void)pem_write_file(trust->certificate_path, /* secret= */ false, before.bytes,
+                             before.size, &ignored);
+    }
+    buf_done(&before);
+    return code;
 }
 
 void trust_free(struct trust *trust)

@@ -74,6 +74,12 @@ int trust_open(const struct trust_settings *settings, struct trust **ret_trust, 
 /* Reads them again: new connections use them, those that live go on. Where they are refused, all
  * stays as it was. */
 int trust_reload(struct trust *trust, struct err *err);
+/* For a renewal: a request for a certificate of the key that is in use (DER); and the certificate
+ * (PEM) that came, put in the file's place and in use from now on. Where it does not fit, all stays
+ * as it was. Both block on the disk. */
+struct buf;
+int trust_request(struct trust *trust, struct buf *request, struct err *err);
+int trust_replace(struct trust *trust, const struct buf *certificate, struct err *err);
 /* Every connection must be gone. NULL is fine. */
 void trust_free(struct trust *trust);
 /* Of this side's certificate, as of the last (re)load. */

@@ -7,8 +7,7 @@
 #define BLOCK 64
 
 /* item: a row of scores */
-CPU_WIDTHS void cpu_softmax_forward(const struct model_launch *launch, void *const operand[],
-                                    size_t item)
+void cpu_softmax_forward(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t length = launch->shape.length;
     const float *restrict x = (const float *)operand[0] + item * length;
@@ -32,8 +31,7 @@ CPU_WIDTHS void cpu_softmax_forward(const struct model_launch *launch, void *con
     }
 }
 
-CPU_WIDTHS void cpu_softmax_backward(const struct model_launch *launch, void *const operand[],
-                                     size_t item)
+void cpu_softmax_backward(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t length = launch->shape.length;
     const float *restrict p = (const float *)operand[0] + item * length;
@@ -48,8 +46,7 @@ CPU_WIDTHS void cpu_softmax_backward(const struct model_launch *launch, void *co
 }
 
 /* item: a query */
-CPU_WIDTHS void cpu_attention_forward(const struct model_launch *launch, void *const operand[],
-                                      size_t item)
+void cpu_attention_forward(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;
@@ -94,8 +91,7 @@ CPU_WIDTHS void cpu_attention_forward(const struct model_launch *launch, void *c
 }
 
 /* item: a query */
-CPU_WIDTHS void cpu_attention_query(const struct model_launch *launch, void *const operand[],
-                                    size_t item)
+void cpu_attention_query(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;
@@ -120,8 +116,7 @@ CPU_WIDTHS void cpu_attention_query(const struct model_launch *launch, void *con
 }
 
 /* item: a key */
-CPU_WIDTHS void cpu_attention_key(const struct model_launch *launch, void *const operand[],
-                                  size_t item)
+void cpu_attention_key(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;

@@ -1,8 +1,7 @@
 #include "gpu/model/cpu_math.h"
 #include "gpu/model/cpu_programs.h"
 
-CPU_WIDTHS void cpu_layernorm_forward(const struct model_launch *launch, void *const operand[],
-                                      size_t item)
+void cpu_layernorm_forward(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t width = launch->shape.width;
     const float *restrict x = (const float *)operand[0] + item * width;
@@ -22,8 +21,7 @@ CPU_WIDTHS void cpu_layernorm_forward(const struct model_launch *launch, void *c
     ((float *)operand[5])[item] = rstd;
 }
 
-CPU_WIDTHS void cpu_layernorm_backward(const struct model_launch *launch, void *const operand[],
-                                       size_t item)
+void cpu_layernorm_backward(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t width = launch->shape.width;
     const float *restrict dy = (const float *)operand[0] + item * width;
@@ -47,8 +45,7 @@ CPU_WIDTHS void cpu_layernorm_backward(const struct model_launch *launch, void *
 }
 
 /* partials (leaves, 2, width): the rows of a leaf in order. */
-CPU_WIDTHS void cpu_layernorm_leaf(const struct model_launch *launch, void *const operand[],
-                                   size_t item)
+void cpu_layernorm_leaf(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t width = launch->shape.width;
     size_t first = item * MODEL_NORM_LEAF;
@@ -69,8 +66,7 @@ CPU_WIDTHS void cpu_layernorm_leaf(const struct model_launch *launch, void *cons
 }
 
 /* The leaves as a dyadic tree, in place. */
-CPU_WIDTHS void cpu_layernorm_root(const struct model_launch *launch, void *const operand[],
-                                   size_t item)
+void cpu_layernorm_root(const struct model_launch *launch, void *const operand[], size_t item)
 {
     (void)item;
     size_t width = launch->shape.width;

@@ -24,8 +24,7 @@ void cpu_gather(const struct model_launch *launch, void *const operand[], size_t
            width * sizeof(float));
 }
 
-CPU_WIDTHS void cpu_cross_entropy(const struct model_launch *launch, void *const operand[],
-                                  size_t item)
+void cpu_cross_entropy(const struct model_launch *launch, void *const operand[], size_t item)
 {
     size_t vocabulary = launch->shape.vocabulary;
     const float *restrict logits = (const float *)operand[0] + item * vocabulary;
@@ -48,8 +47,8 @@ CPU_WIDTHS void cpu_cross_entropy(const struct model_launch *launch, void *const
     ((float *)operand[2])[item] = target < 0 ? 0.0F : (most - logits[target]) + past;
 }
 
-CPU_WIDTHS void cpu_cross_entropy_backward(const struct model_launch *launch, void *const operand[],
-                                           size_t item)
+void cpu_cross_entropy_backward(const struct model_launch *launch, void *const operand[],
+                                size_t item)
 {
     size_t vocabulary = launch->shape.vocabulary;
     const float *restrict logits = (const float *)operand[0] + item * vocabulary;

@@ -1,0 +1,316 @@
+"""Mutual TLS between real daemons: the same bits as in plain text, nobody in who should not be, joining by a
+token, people with certificates of their own, renewal without a restart."""
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from cluster import Claims, Cluster, golden_cases, golden_job, program, same_as_golden
+
+claims = Claims()
+
+
+def remote(cluster, node, identity, *arguments, input=None):
+    more = ["--identity", os.path.join(cluster.folder, identity)] if identity else []
+    return subprocess.run([program("coppeliusctl"), "--endpoint", node.endpoint, *more, *arguments],
+                          capture_output=True, text=True, timeout=60, input=input)
+
+
+def metric(node, name):
+    for line in node.metrics().splitlines():
+        if line.startswith(name + " ") or line.startswith(name + "{"):
+            yield line[len(name):].rsplit(" ", 1)[0].strip(), float(line.rsplit(" ", 1)[1])
+
+
+def one(node, name, labels=""):
+    return next(value for found, value in metric(node, name) if found == labels)
+
+
+def says(run, status, *texts, what):
+    text = run.stdout + run.stderr
+    good = run.returncode == status and all(t in text for t in texts)
+    claims.claim(good, f"{what}: exit {run.returncode}, said: {text.strip()}")
+
+
+def trains(cluster):
+    cases, base = golden_cases()
+    case = next(c for c in cases if c["name"].startswith("california"))
+    path = os.path.join(cluster.folder, "job.yaml")
+    with open(path, "w") as f:
+        f.write(golden_job(case, base))
+    job = cluster.wait_job(cluster.submit(path))
+    wrong = same_as_golden(case, job)
+    claims.claim(not wrong, f"three daemons over TLS give the reference's bits: {wrong}")
+    claims.claim(job["nodes"] == 3, f"all three took part: {job['nodes']}")
+    for node in cluster.nodes:
+        claims.claim(one(node, "coppelius_tls_enabled") == 1, f"node {node.name} says that TLS is on")
+        claims.claim(one(node, "coppelius_tls_insecure") == 0, f"node {node.name} is not insecure")
+    done = sum(one(node, "coppelius_peer_handshakes_total") for node in cluster.nodes)
+    claims.claim(done >= 2 * (3 + 3 * 4), f"control, bulk and data connections shook hands: {done}")
+
+
+def people(cluster):
+    a, b = cluster.nodes[:2]
+    for name, role in (("ann", "admin"), ("vic", "viewer")):
+        cluster.offline("pki", "user", name, "--role", role, "--authority", cluster.authority, "--output",
+                        os.path.join(cluster.folder, name))
+    for name in ("ann", "vic"):
+        run = remote(cluster, b, name, "nodes", "--json")
+        claims.claim(run.returncode == 0 and len(json.loads(run.stdout)["nodes"]) == 3,
+                     f"{name} may look: {run.stderr}")
+    says(remote(cluster, b, "vic", "job", "cancel", "1"), 5, "your certificate lets you look and not change",
+         "--role admin", what="a viewer may not change")
+    says(remote(cluster, b, "ann", "job", "cancel", "no-such"), 4, "there is no job 'no-such'",
+         what="an admin gets as far as the job")
+    says(remote(cluster, b, None, "nodes"), 5, "closed the connection", "--identity DIR",
+         what="without a certificate nobody may look")
+    run = remote(cluster, a, "ann", "checkpoint", "fetch", "0", "--output", os.path.join(cluster.folder, "whole"))
+    claims.claim(run.returncode == 0, f"a checkpoint is fetched from all nodes over TLS: {run.stderr}")
+    mode = os.stat(os.path.join(cluster.folder, "ann", "node.key")).st_mode & 0o777
+    claims.claim(mode == 0o600, f"a key's mode is 600: {mode:o}")
+    os.chmod(os.path.join(cluster.folder, "ann", "node.key"), 0o644)
+    says(remote(cluster, b, "ann", "nodes"), 2, "may be read by everybody", what="a key that all may read")
+    os.chmod(os.path.join(cluster.folder, "ann", "node.key"), 0o600)
+
+
+def strangers(cluster):
+    a, b = cluster.nodes[:2]
+    before = dict(metric(b, "coppelius_peer_handshake_failures_total"))
+    # Plain text, a frame that would be a HELLO.
+    with socket.create_connection(("127.0.0.1", b.port), 5) as s:
+        s.sendall(b"\x10\0\0\0\1\0\0\0" + b"\0" * 40)
+        s.settimeout(5)
+        got = b""
+        try:
+            while part := s.recv(100):
+                got += part
+        except OSError:
+            pass
+    claims.claim(len(got) <= 7, f"plain text gets an alert at most, and the end: {got!r}")
+    # TLS without a certificate, TLS 1.2, another program's TLS, a certificate of another authority.
+    shutil.rmtree(os.path.join(cluster.folder, "else"), ignore_errors=True)
+    cluster.offline("cluster", "init", "--cluster", cluster.name, "--name", "a", "--authority",
+                    os.path.join(cluster.folder, "else"), "--output", os.path.join(cluster.folder, "else-a"))
+
+    def dial(**with_):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if with_.get("most"):
+            context.maximum_version = with_["most"]
+        context.set_alpn_protocols([with_.get("alpn", "coppelius/1")])
+        if with_.get("folder"):
+            context.load_cert_chain(os.path.join(with_["folder"], "node.crt"), os.path.join(with_["folder"], "node.key"))
+        try:
+            with socket.create_connection(("127.0.0.1", b.port), 5) as s, context.wrap_socket(s) as t:
+                t.settimeout(5)
+                t.sendall(b"\x10\0\0\0\1\0\0\0" + b"\0" * 40)
+                return t.recv(100)
+        except (ssl.SSLError, OSError) as e:
+            return str(e)
+
+    claims.claim("certificate required" in str(dial()).lower(), f"no certificate: {dial()}")
+    old = dial(most=ssl.TLSVersion.TLSv1_2)
+    claims.claim("version" in str(old).lower(), f"TLS 1.2: {old}")
+    other = dial(alpn="http/1.1")
+    claims.claim("application protocol" in str(other).lower() or "alert" in str(other).lower(), f"other ALPN: {other}")
+    foreign = dial(folder=os.path.join(cluster.folder, "else-a"))
+    claims.claim("unknown ca" in str(foreign).lower(), f"another authority: {foreign}")
+    joiner = dial(alpn="coppelius-join/1")
+    claims.claim("application protocol" in str(joiner).lower() or "alert" in str(joiner).lower(),
+                 f"a node without the authority takes no joiner: {joiner}")
+    ours = dial(folder=os.path.join(b.state, "tls"))
+    claims.claim(not ours, f"a member's certificate with a HELLO that is none: {ours}")
+    after = dict(metric(b, "coppelius_peer_handshake_failures_total"))
+    for reason, least in (("plain", 2), ("authority", 2)):
+        key = f'{{reason="{reason}"}}'
+        claims.claim(after[key] - before[key] >= least, f"{reason} is counted: {before[key]} to {after[key]}")
+    log = b.log_text()
+    claims.claim("peer.refused from=127.0.0.1:" in log and "it does not speak TLS" in log, "the log says who came and why not")
+    says(remote(cluster, b, "else-a", "nodes"), 5, "was signed by another authority", what="another authority's ctl")
+    cluster.wait_alive()
+
+
+def false_peers(cluster):
+    """A node with another authority's certificate, one with another node's, one with none."""
+    a, c = cluster.nodes[0], cluster.nodes[2]
+    tls = os.path.join(c.state, "tls")
+    c.terminate()
+    os.rename(tls, tls + ".own")
+    cluster.offline("pki", "bundle", "c", "--authority", os.path.join(cluster.folder, "else"), "--output", tls)
+    c.start()
+    cluster.wait_for(lambda: "was signed by another authority" in a.log_text(), 20, "a to say why c is refused")
+    def state():
+        return next(m for m in cluster.ask("cluster", "status", node=a)["members"] if m["name"] == "c")["state"]
+    cluster.wait_for(lambda: state() == "down", 20, "c to be down")
+    claims.claim(c.alive() and "a leads" not in c.log_text().rsplit("daemon.ready", 1)[1],
+                 "a node with another authority's certificate stays out")
+    c.kill()
+    shutil.rmtree(tls)
+    shutil.copytree(os.path.join(cluster.nodes[1].state, "tls"), tls)
+    c.start()
+    claims.claim(c.process.wait(20) == 2 and "is of the node 'b', and this is the node 'c'" in c.log_text(),
+                 "a daemon with another node's certificate does not start")
+    c.process = None
+    shutil.rmtree(tls)
+    c.start()
+    claims.claim(c.process.wait(20) == 2 and "tls.ca '" in c.log_text() and "cannot be read" in c.log_text(),
+                 "a daemon without its files does not start, and says which")
+    c.process = None
+    os.rename(tls + ".own", tls)
+    c.start()
+    cluster.wait_alive()
+
+
+def renewal(cluster):
+    """By hand: another file and SIGHUP. By itself: a certificate that ends soon."""
+    a, b, c = cluster.nodes
+    ends = 'coppelius_tls_certificate_not_after_timestamp_seconds'
+    label = '{kind="certificate"}'
+    before = one(a, ends, label)
+    new = os.path.join(cluster.folder, "a-new")
+    cluster.offline("pki", "bundle", "a", "--days", "60", "--authority", cluster.authority, "--output", new)
+    connects = a.log_text().count("is connected")
+    pid = a.process.pid
+    for name in ("node.key", "node.crt"):
+        os.replace(os.path.join(new, name), os.path.join(a.state, "tls", name))
+    a.signal(1)
+    cluster.wait_for(lambda: one(a, ends, label) > before + 86400 * 20, 10, "the new certificate to be in use")
+    claims.claim(a.process.pid == pid and a.log_text().count("is connected") == connects,
+                 "SIGHUP takes the new certificate, and every connection lives on")
+    with open(os.path.join(a.state, "tls", "node.crt"), "w") as f:
+        f.write("no certificate\n")
+    a.signal(1)
+    cluster.wait_for(lambda: "has no PEM certificate in it" in a.log_text(), 10, "the wrong file to be refused")
+    claims.claim(one(a, "coppelius_config_last_reload_successful") == 0, "a refused reload is shown")
+    claims.claim(one(a, ends, label) > before, "and the certificate before stays in use")
+    cluster.offline("pki", "bundle", "a", "--authority", cluster.authority, "--output", new + "2")
+    for name in ("node.key", "node.crt"):
+        os.replace(os.path.join(new + "2", name), os.path.join(a.state, "tls", name))
+    a.signal(1)
+    cluster.wait_for(lambda: one(a, "coppelius_config_last_reload_successful") == 1, 10, "the right file again")
+
+    for node in (a, b):  # a signs for itself, b asks a
+        short = os.path.join(cluster.folder, node.name + "-short")
+        cluster.offline("pki", "bundle", node.name, "--days", "5", "--authority", cluster.authority, "--output", short)
+        for name in ("node.key", "node.crt"):
+            os.replace(os.path.join(short, name), os.path.join(node.state, "tls", name))
+        key = open(os.path.join(node.state, "tls", "node.key")).read()
+        node.signal(1)
+        cluster.wait_for(lambda: "trust.renewed" in node.log_text(), 90, f"{node.name} to renew its certificate")
+        left = one(node, ends, label) - time.time()
+        claims.claim(left > 29 * 86400, f"{node.name}'s certificate was renewed: {left / 86400:.1f} days left")
+        claims.claim(open(os.path.join(node.state, "tls", "node.key")).read() == key, "with the same key")
+    claims.claim("trust.signed node=b" in a.log_text(), "the node with the authority says what it signed")
+    cluster.wait_alive()
+
+
+def tokens(cluster):
+    a, b, c = cluster.nodes
+    authority = ["--authority", cluster.authority]
+    token = cluster.offline("cluster", "token", "--ttl", "1h", "--uses", "1", *authority).stdout.strip()
+    claims.claim(re.fullmatch(r"cpl1\.[\w-]{43}\.[\w-]{12}\.[\w-]{43}", token) is not None, f"a token: {token}")
+    secret = token.rsplit(".", 1)[1]
+    stored = open(os.path.join(cluster.authority, "tokens")).read()
+    claims.claim(secret not in stored and token.split(".")[2] in stored, "only the secret's digest is stored")
+    claims.claim(os.stat(os.path.join(cluster.authority, "tokens")).st_mode & 0o777 == 0o600, "in a file of mode 600")
+
+    def join(name, given, node=a, folder=None, **more):
+        folder = folder or os.path.join(cluster.folder, f"join-{name}-{time.monotonic_ns()}")
+        run = cluster.offline("cluster", "join", "-", node.endpoint, "--name", name, "--advertise",
+                              f"127.0.0.1:{c.port}", "--output", folder, "--json", check=False, input=given + "\n", **more)
+        return run, folder
+
+    run, folder = join("nobody", token)
+    says(run, 1, "node 'nobody' is not among the members", what="who is no member is not let in")
+    wrong = token[:-4] + ("AAAA" if token[-4:] != "AAAA" else "BBBB")
+    run, folder = join("c", wrong)
+    says(run, 5, "this authority has no such token", what="another secret")
+    claims.claim(not os.path.exists(os.path.join(folder, "node.key")), "nothing is left of a join that failed")
+    pin = token.split(".")[1]
+    other = ("A" if pin[0] != "A" else "B") + pin[1:]
+    run, folder = join("c", token.replace(pin, other))
+    says(run, 5, "does not show the authority that the token pins", "nothing secret was sent", what="another pin")
+    run, folder = join("c", token, node=b)
+    says(run, 5, "must be the daemon with the authority", what="a node without the authority")
+    run, folder = join("c", token)
+    claims.claim(run.returncode == 0, f"the token lets in once: {run.stderr}")
+    made = json.loads(run.stdout) if run.returncode == 0 else {}
+    claims.claim(made.get("cluster") == cluster.name and [m["name"] for m in made.get("members", [])] == ["a", "b", "c"],
+                 f"the joiner learns the members: {made}")
+    claims.claim(os.stat(os.path.join(folder, "node.key")).st_mode & 0o777 == 0o600, "its key has mode 600")
+    run, _ = join("c", token)
+    says(run, 5, "this token is used up", what="a token that is used up")
+    brief = cluster.offline("cluster", "token", "--ttl", "1s", *authority).stdout.strip()
+    time.sleep(2.1)
+    run, _ = join("c", brief)
+    says(run, 5, "this token has expired", what="a token that has expired")
+    run, _ = join("c", "cpl1.half")
+    says(run, 2, "this is no token", what="half a token")
+
+    # The node lives by what it was given.
+    c.terminate()
+    shutil.rmtree(os.path.join(c.state, "tls"))
+    shutil.copytree(folder, os.path.join(c.state, "tls"))
+    c.start()
+    cluster.wait_alive()
+    claims.claim(True, "the node that joined is in")
+    for node in cluster.nodes:
+        claims.claim(secret not in node.log_text(), f"the secret is not in {node.name}'s log")
+
+
+def insecure():
+    """Plain text between machines is possible when it is meant, and everything says so."""
+    with Cluster(nodes=1, start=False) as cluster:
+        node = cluster.nodes[0]
+        text = open(node.config).read().replace(f"listen: 127.0.0.1:{node.port}", f"listen: 0.0.0.0:{node.port}", 1)
+        with open(node.config, "w") as f:
+            f.write(text)
+        run = subprocess.run([program("coppeliusd"), "--check-config", "--config", node.config], capture_output=True, text=True)
+        says(run, 2, "tls: off, and not all addresses are loopback", "insecure: yes", what="plain text must be meant")
+        with open(node.config, "a") as f:
+            f.write("insecure: yes\n")
+        for _ in range(2):
+            cluster.start()
+            node.terminate()
+        claims.claim(node.log_text().count("tls: off and insecure: yes: whoever reaches") == 2, "every start says so")
+        cluster.start()
+        def verbose():
+            try:
+                return urllib.request.urlopen(f"http://127.0.0.1:{node.http}/readyz?verbose").read().decode()
+            except urllib.error.HTTPError:
+                return None  # not ready yet
+        ready = cluster.wait_for(verbose, 20, "the node to be ready")
+        claims.claim("[+]tls ok: off: insecure: yes; whoever reaches this node may join and command it" in ready,
+                     f"/readyz?verbose says so: {ready}")
+        doctor = cluster.ctl("doctor", check=False).stdout
+        claims.claim(re.search(r"warning +tls +off: insecure: yes", doctor) is not None, f"doctor says so: {doctor}")
+        claims.claim(one(node, "coppelius_tls_insecure") == 1, "a metric says so")
+        claims.claim("; tls is off" in cluster.ctl("cluster", "status").stdout, "status says so")
+
+
+def main():
+    with Cluster(nodes=3, secure=True) as cluster:
+        again = cluster.offline("cluster", "init", "--authority", cluster.authority, "--output",
+                                os.path.join(cluster.folder, "again"), check=False)
+        says(again, 1, "is in", "already; it was left as it is", what="an authority is not made twice")
+        trains(cluster)
+        people(cluster)
+        strangers(cluster)
+        false_peers(cluster)
+        tokens(cluster)
+        renewal(cluster)
+        for node in cluster.nodes:
+            status, _ = node.terminate()
+            claims.claim(status == 0, f"node {node.name} stops cleanly: {status}")
+    insecure()
+    claims.end()
+
+
+main()
