@@ -97,8 +97,8 @@ static int load(const char *folder)
 
 static void clean(const char *folder)
 {
-    static const char *const files[] = {"x.npy",      "y.npy",       "data.npy",     "indices.npy",
-                                        "indptr.npy", "columns.txt", "manifest.json"};
+    static const char *const files[] = {"x.npy",      "y.npy",       "data.npy",   "indices.npy",
+                                        "indptr.npy", "columns.txt", "blocks.bin", "manifest.json"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         char path[64];
         (void)snprintf(path, sizeof(path), "%s/%s", folder, files[i]);
