@@ -37,6 +37,7 @@ static void dot(struct canvas *canvas, size_t column, size_t row)
 static bool find_scale(const struct plot_point *points, size_t count, struct scale *scale)
 {
     size_t finite = 0;
+    *scale = (struct scale){0};
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(points[i].y) || !isfinite(points[i].x)) {
             continue;
