@@ -35,6 +35,45 @@ START_TEST(a_waiting_thread_gets_every_message_in_order)
 }
 END_TEST
 
+static void *put_lists(void *context)
+{
+    struct mailbox *box = context;
+    for (int i = 0; i < PUTS; i += 4) {
+        struct message *first = NULL;
+        for (int k = i + 3; k >= i; k--) {
+            struct message *message = calloc(1, sizeof(*message));
+            ck_assert_ptr_nonnull(message);
+            message->kind = k;
+            message->next = first;
+            first = message;
+        }
+        mailbox_put_all(box, first);
+        mailbox_put_all(box, NULL);
+    }
+    return NULL;
+}
+
+START_TEST(lists_and_single_messages_keep_their_order)
+{
+    struct mailbox box;
+    pthread_t thread;
+    mailbox_init(&box);
+    ck_assert_int_eq(pthread_create(&thread, NULL, put_lists, &box), 0);
+    for (int i = 0; i < PUTS / 4 * 4; i++) {
+        struct message *message = mailbox_wait(&box, UINT64_MAX);
+        ck_assert_int_eq(message->kind, i);
+        ck_assert_ptr_null(message->next);
+        free(message);
+    }
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    struct message single = {.kind = PUTS};
+    mailbox_put(&box, &single);
+    ck_assert_ptr_eq(mailbox_take(&box), &single);
+    ck_assert_ptr_null(mailbox_take(&box));
+    mailbox_done(&box);
+}
+END_TEST
+
 static int taken;
 
 static void on_mail(struct mailbox *box)
@@ -71,6 +110,7 @@ Suite *unit_suite(void)
     Suite *suite = suite_create("mailbox");
     TCase *tcase = tcase_create("mailbox");
     tcase_add_test(tcase, a_waiting_thread_gets_every_message_in_order);
+    tcase_add_test(tcase, lists_and_single_messages_keep_their_order);
     tcase_add_test(tcase, a_loop_drains_what_shares_one_wake);
     suite_add_tcase(suite, tcase);
     return suite;
