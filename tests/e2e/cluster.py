@@ -76,6 +76,7 @@ class Node:
         self.token = None  # of its HTTP
         self.prefix = []  # what starts the daemon: a network namespace, say
         self.tls = "off"
+        self.advertise = None  # where the others find it, if not at its endpoint: a proxy, say
 
     @property
     def endpoint(self):
@@ -84,7 +85,7 @@ class Node:
     def write_config(self):
         os.makedirs(self.state, exist_ok=True)
         lines = [f"cluster: {self.cluster.name}", f"name: {self.name}", f"listen: {self.endpoint}",
-                 f"advertise: {self.endpoint}", f"device: {self.cluster.devices[self.index]}",
+                 f"advertise: {self.advertise or self.endpoint}", f"device: {self.cluster.devices[self.index]}",
                  f"device_share: {self.cluster.share}",
                  f"threads: {self.cluster.threads}", f"state_dir: {self.state}", f"socket: {self.socket}", f"tls: {self.tls}",
                  "http:", f"  listen: {self.host}:{self.http}"]
@@ -96,7 +97,7 @@ class Node:
         lines.append("peers:")
         for node in self.cluster.nodes:
             role = self.cluster.roles.get(node.name, "trainer")
-            lines.append(f"  - {{name: {node.name}, address: \"{node.endpoint}\", role: {role}}}")
+            lines.append(f"  - {{name: {node.name}, address: \"{node.advertise or node.endpoint}\", role: {role}}}")
         lines += self.config_lines
         with open(self.config, "w") as f:
             f.write("\n".join(lines) + "\n")

@@ -19,10 +19,10 @@ checkpoint: {{every: {every}}}
 """
 
 
-def write_job(folder, steps, every):
-    path = os.path.join(folder, "job.yaml")
+def write_job(folder, steps, every, more="", name="job"):
+    path = os.path.join(folder, f"{name}.yaml")
     with open(path, "w") as f:
-        f.write(JOB.format(data=os.path.join(ROOT, "deploy/examples/hflights/hflights.csv"), steps=steps, every=every))
+        f.write(more + JOB.format(data=os.path.join(ROOT, "deploy/examples/hflights/hflights.csv"), steps=steps, every=every))
     return path
 
 
