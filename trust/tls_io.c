@@ -9,8 +9,6 @@
 #include "base/assert.h"
 #include "trust/trust_room.h"
 
-#define SMALL_RECORD 64 /* alerts and key updates are smaller, with their record's overhead */
-
 void tls_buffers_done(struct tls *tls)
 {
     free(tls->in);
@@ -112,7 +110,7 @@ void tls_shut(struct tls *tls)
 
 /* ---------------------------------------------------------------- reading */
 
-/* An alert or a message of the handshake's protocol, opened in place. */
+/* An alert or a message of the handshake's protocol; what lies in a reader's place is not given. */
 static int take_small(struct tls *tls, enum record_type type, const uint8_t *bytes, size_t size,
                       struct err *err)
 {
@@ -205,16 +203,13 @@ static int open_one(struct tls *tls, size_t size, struct place *place, struct er
     enum record_type type = RECORD_DATA;
     size_t content = 0;
     size_t room = place->parts->iov_len - place->offset;
-    bool direct = size > SMALL_RECORD && size - RECORD_OVERHEAD <= room;
+    bool direct = size - RECORD_OVERHEAD <= room;
     uint8_t *to = direct ? (uint8_t *)place->parts->iov_base + place->offset : NULL;
     if (record_open(tls, size, to, &type, &content, err) != 0) {
         return err->code;
     }
     if (type != RECORD_DATA) {
-        return direct ? err_set(err, ERR_PROTO,
-                                "a TLS message of type %u came, which this protocol does not have",
-                                type)
-                      : take_small(tls, type, tls->plain, content, err);
+        return take_small(tls, type, direct ? to : tls->plain, content, err);
     }
     tls->updates = 0;
     if (direct) {
