@@ -128,6 +128,10 @@ int run_local(struct ctl *ctl, struct problem *problem)
     buf_done(&notes);
     settings.folder = ctl->args.value[FLAG_DIR];
     code = spawn_start(&settings, &spawn, problem);
+    if (code == 0 && spawn.count > 1) {
+        say(ctl, "%zu daemons on 127.0.0.1, in plain text between them: nothing leaves this machine",
+            spawn.count);
+    }
     if (code == 0) {
         code = submit_and_watch(ctl, &spawn, &file, &end, problem);
     }
