@@ -65,10 +65,23 @@ static void put_node(struct buf *out, const struct command_node *c)
     buf_put_u32(out, c->node);
     buf_put_u64(out, c->incarnation);
     buf_put_u8(out, c->role);
+    buf_put_u32(out, c->life);
+    buf_put(out, c->uuid, sizeof(c->uuid));
     put_cut(out, c->name, sizeof(c->name));
     put_cut(out, c->address, sizeof(c->address));
     put_cut(out, c->device, sizeof(c->device));
     buf_put(out, c->binding, sizeof(c->binding));
+}
+
+static void put_member(struct buf *out, const struct command_member *c)
+{
+    buf_put_u8(out, c->how);
+    buf_put_u32(out, c->node);
+    buf_put_u32(out, c->life);
+    buf_put_u8(out, c->role);
+    buf_put(out, c->uuid, sizeof(c->uuid));
+    put_cut(out, c->name, sizeof(c->name));
+    put_cut(out, c->address, sizeof(c->address));
 }
 
 static void put_submit(struct buf *out, const struct command_submit *c)
@@ -243,6 +256,24 @@ int command_encode(const struct command *command, struct buf *out, struct err *e
         buf_put_u64(out, command->prune.job);
         buf_put_u32(out, command->prune.keep);
         break;
+    case COMMAND_REMOVE:
+        buf_put_u32(out, command->remove.node);
+        buf_put_u32(out, command->remove.life);
+        put_cut(out, command->remove.name, sizeof(command->remove.name));
+        put_cut(out, command->remove.reason, sizeof(command->remove.reason));
+        break;
+    case COMMAND_MEMBER:
+        put_member(out, &command->member);
+        break;
+    case COMMAND_DRAIN:
+        buf_put_u32(out, command->drain.node);
+        buf_put_u32(out, command->drain.life);
+        put_bool(out, command->drain.drained);
+        break;
+    case COMMAND_RECOVER:
+        buf_put_u32(out, command->recover.node);
+        buf_put_u32(out, command->recover.life);
+        break;
     case COMMAND_NONE:
     default:
         ASSERT(false); /* a command of no kind */
@@ -274,12 +305,35 @@ static uint32_t get_node_id(struct reader *in, uint32_t least)
     return node;
 }
 
+static uint32_t get_life(struct reader *in)
+{
+    uint32_t life = read_u32(in);
+    check(in, life <= COMMAND_LIFE_MAX);
+    return life;
+}
+
+static void get_member(struct reader *in, struct command_member *c)
+{
+    c->how = read_u8(in);
+    check(in, c->how >= MEMBER_EXPECT && c->how <= MEMBER_ADMIT);
+    c->node = get_node_id(in, 0);
+    check(in, c->how == MEMBER_JOIN || c->node >= 1);
+    c->life = get_life(in);
+    c->role = read_u8(in);
+    check(in, c->role >= ROLE_TRAINER && c->role <= ROLE_SPARE);
+    read_bytes(in, c->uuid, sizeof(c->uuid));
+    read_text(in, c->name, sizeof(c->name));
+    read_text(in, c->address, sizeof(c->address));
+}
+
 static void get_node(struct reader *in, struct command_node *c)
 {
     c->node = get_node_id(in, 1);
     c->incarnation = read_u64(in);
     c->role = read_u8(in);
     check(in, c->role >= ROLE_TRAINER && c->role <= ROLE_SPARE);
+    c->life = get_life(in);
+    read_bytes(in, c->uuid, sizeof(c->uuid));
     read_text(in, c->name, sizeof(c->name));
     read_text(in, c->address, sizeof(c->address));
     read_text(in, c->device, sizeof(c->device));
@@ -391,7 +445,7 @@ static void get_stop(struct reader *in, struct command_stop_job *c)
     c->job = read_u64(in);
     c->turn = read_u64(in);
     c->how = read_u8(in);
-    check(in, c->how == STOP_CAPTURE || c->how == STOP_DROP);
+    check(in, c->how >= STOP_CAPTURE && c->how <= STOP_REGROUP);
     c->node = get_node_id(in, 0);
     c->incarnation = read_u64(in);
     read_text(in, c->reason, sizeof(c->reason));
@@ -473,6 +527,24 @@ static bool get_fields(struct reader *in, struct command *c)
         c->prune.job = read_u64(in);
         c->prune.keep = read_u32(in);
         check(in, c->prune.keep >= 1 && c->prune.keep <= COMMAND_KEEP_MAX);
+        return true;
+    case COMMAND_REMOVE:
+        c->remove.node = get_node_id(in, 1);
+        c->remove.life = get_life(in);
+        read_text(in, c->remove.name, sizeof(c->remove.name));
+        read_text(in, c->remove.reason, sizeof(c->remove.reason));
+        return true;
+    case COMMAND_MEMBER:
+        get_member(in, &c->member);
+        return true;
+    case COMMAND_DRAIN:
+        c->drain.node = get_node_id(in, 1);
+        c->drain.life = get_life(in);
+        c->drain.drained = get_bool(in);
+        return true;
+    case COMMAND_RECOVER:
+        c->recover.node = get_node_id(in, 1);
+        c->recover.life = get_life(in);
         return true;
     case COMMAND_NONE:
     default:

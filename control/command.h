@@ -19,7 +19,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-#define COMMAND_FORMAT       1
+#define COMMAND_FORMAT       2
 #define COMMAND_NODES_MAX    64    /* node ids are 1 .. 64 */
 #define COMMAND_HOLDERS_MAX  8     /* of a shard, the node itself included */
 #define COMMAND_JOB_TEXT_MAX 65536 /* bytes of a job's canonical YAML */
@@ -31,6 +31,7 @@
 #define COMMAND_POLICY_SIZE  64
 #define COMMAND_REASON_SIZE  256 /* a longer reason is cut when it is encoded */
 #define COMMAND_UUID_SIZE    16
+#define COMMAND_LIFE_MAX     0xffffffU /* identities that a place may have had */
 
 /* value, label. Append only: the values are in logs. */
 #define COMMAND_MAP(X)                      \
@@ -48,29 +49,67 @@
     X(COMMAND_PUBLISHED, 12, "published")   \
     X(COMMAND_COLLECT, 13, "collect")       \
     X(COMMAND_FINISH, 14, "finish")         \
+    X(COMMAND_REMOVE, 15, "remove")         \
     X(COMMAND_REPLICATED, 16, "replicated") \
     X(COMMAND_DROPPED, 17, "dropped")       \
+    X(COMMAND_MEMBER, 18, "member")         \
+    X(COMMAND_DRAIN, 19, "drain")           \
+    X(COMMAND_RECOVER, 20, "recover")       \
     X(COMMAND_ASSIGN, 32, "assign")         \
     X(COMMAND_PRUNE, 33, "prune")
-/* Kept for later, never reused for anything else: 15 REMOVE(node), 18 MEMBER. A log that has one is
- * refused by this version. */
 
 #define COMMAND_ENUM(name, value, label) name = (value),
 enum command_kind { COMMAND_NONE = 0, COMMAND_MAP(COMMAND_ENUM) };
 #undef COMMAND_ENUM
 
 enum command_role { ROLE_TRAINER = 1, ROLE_ARBITER = 2, ROLE_SPARE = 3 };
-enum command_stop { STOP_CAPTURE = 1, STOP_DROP = 2 };
+/* REGROUP: stop after a capture, and go on with other participants. */
+enum command_stop { STOP_CAPTURE = 1, STOP_DROP = 2, STOP_REGROUP = 3 };
+enum command_member_how {
+    MEMBER_EXPECT = 1, /* an operator names who may join; a node of that name that is in goes out */
+    MEMBER_JOIN = 2,   /* the expected node of that name is this identity */
+    MEMBER_ADMIT = 3,  /* both at once, where the asker was authorised otherwise */
+};
 enum command_outcome { OUTCOME_SUCCEEDED = 1, OUTCOME_FAILED = 2 };
 
 struct command_node {
     uint32_t node;
     uint64_t incarnation; /* grows with every start of the node's process; a smaller one is late */
     uint8_t role;         /* enum command_role */
+    uint32_t life;        /* of its identity (group.h); 0: one that the cluster began with */
+    uint8_t uuid[COMMAND_UUID_SIZE]; /* made with its state folder */
     char name[COMMAND_NAME_SIZE];
     char address[COMMAND_ADDRESS_SIZE];
     char device[COMMAND_DEVICE_SIZE];
     uint8_t binding[16];
+};
+
+struct command_member {
+    uint8_t how;   /* enum command_member_how */
+    uint32_t node; /* the free place that the proposer saw; JOIN: not looked at, as life and role */
+    uint32_t life;
+    uint8_t role;
+    uint8_t uuid[COMMAND_UUID_SIZE]; /* EXPECT: zeros */
+    char name[COMMAND_NAME_SIZE];
+    char address[COMMAND_ADDRESS_SIZE]; /* "": it says when it joins */
+};
+
+struct command_remove {
+    uint32_t node;
+    uint32_t life;
+    char name[COMMAND_NAME_SIZE]; /* of one that the cluster began with and that never came */
+    char reason[COMMAND_REASON_SIZE];
+};
+
+struct command_drain {
+    uint32_t node;
+    uint32_t life;
+    bool drained;
+};
+
+struct command_recover {
+    uint32_t node; /* the survivor: everybody else is out */
+    uint32_t life;
 };
 
 struct command_submit {
@@ -227,6 +266,10 @@ struct command {
         struct command_finish finish;
         struct command_copy copy; /* REPLICATED, DROPPED, ASSIGN */
         struct command_prune prune;
+        struct command_remove remove;
+        struct command_member member;
+        struct command_drain drain;
+        struct command_recover recover;
     };
 };
 

@@ -501,7 +501,7 @@ uint32_t control_self(const struct control *control)
 
 uint32_t control_leader(const struct control *control)
 {
-    return raft_leader(control->raft);
+    return member_place(raft_leader(control->raft));
 }
 
 bool control_is_leader(const struct control *control)

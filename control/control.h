@@ -2,11 +2,14 @@
  *
  *   group.h     who votes and who only listens, as one value
  *   raft.h      the consensus core: a pure step function, no I/O, no clock, no threads
- *               (log.c election.c replication.c install.c membership.c, named after what the paper
- * calls them) message.h   what cores tell each other, as fixed little-endian bytes wal.h       the
- * write-ahead log and snapshot files over struct fs control.h   composes the three with a state
- * machine, behind one table of the environment env_uv.h    the real environment: a writer thread, a
- * uv timer tests/sim/  the simulated one
+ *   message.h   what cores tell each other, as fixed little-endian bytes
+ *   wal.h       the write-ahead log and snapshot files over struct fs
+ *   control.h   composes the three with a state machine, behind one table of the environment
+ *   env_uv.h    the real environment: a writer thread, a uv timer
+ *   tests/sim/  the simulated one
+ *
+ * The core's files are named after what the paper calls them: raft_log.c election.c replication.c
+ * install.c membership.c.
  *
  * A struct control belongs to one thread (the loop; in the simulator the world). Only
  * control_write_run() runs elsewhere: on the log writer's thread.
@@ -178,7 +181,7 @@ void control_write_free(struct control_write *write); /* NULL is fine */
 
 /* --- looking --------------------------------------------------------------------------------- */
 uint32_t control_self(const struct control *control);   /* this identity */
-uint32_t control_leader(const struct control *control); /* an identity; 0: none known */
+uint32_t control_leader(const struct control *control); /* its place (group.h); 0: none known */
 bool control_is_leader(const struct control *control);
 /* Leads, and has applied an entry of its own term: only then does it know all that was decided
  * before, and may decide for the cluster (the coordinator's `leading`). */

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "control/placement.h"
+#include "control/roster.h"
 
 #define SAID_MAX \
     (sizeof(((struct coordinator *)0)->said) / sizeof(((struct coordinator *)0)->said[0]))
@@ -105,21 +106,13 @@ static bool next_interrupt(struct look *look)
     return false;
 }
 
-/* Registered with the incarnation that it has now, and heard lately. */
-static bool is_alive(const struct look *look, const struct coordinator_node *peer)
-{
-    const struct state_node *known = state_node(look->state, peer->id);
-    return known != NULL && peer->heard && known->incarnation == peer->incarnation &&
-           look->view->now_ms - peer->heard_ms <= suspect_ms(look->view);
-}
-
 /* Bit id - 1 of each. */
 static uint64_t alive_nodes(const struct look *look)
 {
     uint64_t live = 0;
     for (uint32_t i = 0; i < look->view->nodes_count; i++) {
         const struct coordinator_node *peer = &look->view->nodes[i];
-        live |= is_alive(look, peer) ? UINT64_C(1) << (peer->id - 1) : 0;
+        live |= roster_alive(look->state, look->view, peer->id) ? UINT64_C(1) << (peer->id - 1) : 0;
     }
     return live;
 }
@@ -349,7 +342,8 @@ static bool next_resume(struct look *look)
             continue;
         }
         const struct coordinator_node *peer = seen(look->view, job->hold_node);
-        if (peer != NULL && is_alive(look, peer) && peer->incarnation != job->hold_incarnation &&
+        if (peer != NULL && roster_alive(look->state, look->view, peer->id) &&
+            peer->incarnation != job->hold_incarnation &&
             say(look, COMMAND_RESUME, job->id, job->turn)) {
             look->ret->resume.job = job->id;
             look->ret->resume.turn = job->turn;
@@ -357,47 +351,6 @@ static bool next_resume(struct look *look)
         }
     }
     return false;
-}
-
-/* The nodes that the job needs, in order of id; those that are not there into `missing`. */
-static uint32_t needed_nodes(const struct look *look, const struct state_job *job,
-                             uint32_t nodes[STATE_NODES_MAX], uint32_t missing[STATE_NODES_MAX],
-                             uint32_t *ret_missing_count)
-{
-    uint32_t count = 0;
-    uint32_t missing_count = 0;
-    const struct state_epoch *newest = state_newest_epoch(job);
-    if (newest != NULL) {
-        for (uint32_t i = 0; i < newest->shards_count; i++) {
-            const struct coordinator_node *peer = seen(look->view, newest->shards[i].node);
-            nodes[count++] = newest->shards[i].node;
-            if (peer == NULL || !is_alive(look, peer)) {
-                missing[missing_count++] = newest->shards[i].node;
-            }
-        }
-        *ret_missing_count = missing_count;
-        return count;
-    }
-    uint32_t trainers = 0;
-    for (uint32_t id = 1; id <= STATE_NODES_MAX; id++) {
-        const struct coordinator_node *peer = seen(look->view, id);
-        if (peer == NULL || peer->role != ROLE_TRAINER) {
-            continue;
-        }
-        trainers++;
-        if (is_alive(look, peer)) {
-            nodes[count++] = id;
-        } else {
-            missing[missing_count++] = id;
-        }
-    }
-    uint32_t wanted = job->nodes_wanted == 0 ? trainers : job->nodes_wanted;
-    if (count >= wanted) { /* More than it wants: those with the lowest ids. */
-        count = wanted;
-        missing_count = 0;
-    }
-    *ret_missing_count = missing_count;
-    return count >= wanted || missing_count > 0 ? count : 0;
 }
 
 static bool any_open(const struct state *state)
@@ -422,19 +375,17 @@ static bool next_place(struct look *look)
         c->paused_generation = job->generation;
         c->paused_ms = look->view->now_ms;
     }
-    uint32_t nodes[STATE_NODES_MAX];
-    uint32_t missing[STATE_NODES_MAX];
-    uint32_t missing_count = 0;
-    uint32_t count = needed_nodes(look, job, nodes, missing, &missing_count);
-    if (count == 0 || missing_count > 0) {
+    struct roster roster;
+    roster_choose(look->state, look->view, job, look->view->now_ms - c->paused_ms, &roster);
+    if (roster.count == 0 || roster.missing_count > 0) {
         return false;
     }
     if (job->attempts > 0) { /* Interrupted: it takes a word from everybody since. */
         if (look->view->now_ms - c->paused_ms < backoff_ms(job->attempts)) {
             return false;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            const struct coordinator_node *peer = seen(look->view, nodes[i]);
+        for (uint32_t i = 0; i < roster.count; i++) {
+            const struct coordinator_node *peer = seen(look->view, roster.nodes[i]);
             if (peer == NULL || peer->heard_ms <= c->paused_ms) {
                 return false;
             }
@@ -445,11 +396,37 @@ static bool next_place(struct look *look)
     }
     look->ret->place.job = job->id;
     look->ret->place.generation = look->state->generation + 1;
-    look->ret->place.nodes_count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        look->ret->place.nodes[i] = nodes[i];
-        look->ret->place.incarnations[i] = state_node(look->state, nodes[i])->incarnation;
+    look->ret->place.nodes_count = roster.count;
+    for (uint32_t i = 0; i < roster.count; i++) {
+        look->ret->place.nodes[i] = roster.nodes[i];
+        look->ret->place.incarnations[i] = state_node(look->state, roster.nodes[i])->incarnation;
     }
+    return true;
+}
+
+/* The active job goes on with others from its next step boundary: who came has stayed a while, or a
+ * participant is drained. */
+static bool next_regroup(struct look *look)
+{
+    const struct state_job *job = state_active_job(look->state);
+    struct coordinator *c = look->c;
+    char text[COMMAND_REASON_SIZE];
+    if (job == NULL || !roster_regroup(look->state, look->view, job, text, sizeof(text))) {
+        c->regroup_generation = 0;
+        return false;
+    }
+    if (c->regroup_generation != job->generation) {
+        c->regroup_generation = job->generation;
+        c->regroup_ms = look->view->now_ms;
+    }
+    if (look->view->now_ms - c->regroup_ms < ROSTER_SETTLE_MS ||
+        !say(look, COMMAND_STOP, job->id, job->turn)) {
+        return false;
+    }
+    look->ret->stop.job = job->id;
+    look->ret->stop.turn = job->turn;
+    look->ret->stop.how = STOP_REGROUP;
+    memcpy(look->ret->stop.reason, text, sizeof(text));
     return true;
 }
 
@@ -464,21 +441,26 @@ bool coordinator_next(struct coordinator *coordinator, const struct state *state
     }
     struct look look = {coordinator, state, view, ret_command};
     return next_interrupt(&look) || next_abort(&look) || next_begin(&look) || next_collect(&look) ||
-           next_assign(&look) || next_resume(&look) || next_place(&look);
+           next_assign(&look) || next_resume(&look) || next_regroup(&look) || next_place(&look);
 }
 
 /* ---- for people ---- */
 
-static void missing_text(const struct look *look, const uint32_t *missing, uint32_t count,
-                         char *text, size_t capacity)
+static void missing_text(const struct look *look, const struct roster *roster, char *text,
+                         size_t capacity)
 {
-    int used = snprintf(text, capacity, "waits for node%s", count == 1 ? "" : "s");
-    for (uint32_t i = 0; i < count && used > 0 && (size_t)used < capacity; i++) {
-        const struct coordinator_node *peer = seen(look->view, missing[i]);
+    int used = snprintf(text, capacity, "waits for node%s", roster->missing_count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < roster->missing_count && used > 0 && (size_t)used < capacity; i++) {
+        const struct coordinator_node *peer = seen(look->view, roster->missing[i]);
+        const struct state_node *known = state_node(look->state, roster->missing[i]);
         const char *name = peer != NULL && peer->name != NULL
                                ? peer->name
-                               : state_node_name(look->state, missing[i]);
-        used += snprintf(text + used, capacity - (size_t)used, "%s %s", i == 0 ? "" : ",", name);
+                               : state_node_name(look->state, roster->missing[i]);
+        bool removed = known != NULL && known->standing == STANDING_REMOVED;
+        used += snprintf(text + used, capacity - (size_t)used, "%s %s%s", i == 0 ? "" : ",", name,
+                         removed ? " (removed; another may take its place)"
+                         : known != NULL && known->drained ? " (drained)"
+                                                           : "");
     }
 }
 
@@ -519,13 +501,11 @@ void coordinator_wait_text(const struct state *state, const struct coordinator_v
         return;
     }
     struct look look = {NULL, state, view, NULL};
-    uint32_t nodes[STATE_NODES_MAX];
-    uint32_t missing[STATE_NODES_MAX];
-    uint32_t missing_count = 0;
-    uint32_t count = needed_nodes(&look, job, nodes, missing, &missing_count);
-    if (view->leading && missing_count > 0) {
-        missing_text(&look, missing, missing_count, text, capacity);
-    } else if (view->leading && count == 0) {
+    struct roster roster;
+    roster_choose(state, view, job, UINT64_MAX, &roster);
+    if (view->leading && roster.missing_count > 0) {
+        missing_text(&look, &roster, text, capacity);
+    } else if (view->leading && roster.count == 0) {
         (void)snprintf(text, capacity,
                        "wants %" PRIu32 " trainers, more than the cluster has: start more, or "
                        "submit it with fewer",

@@ -16,11 +16,12 @@
  *   more than keep published epochs with all their copies        COLLECT the oldest
  *   a committed shard lacks a copy                               ASSIGN one to a live node
  *   a job is held for a node that is back                        RESUME
+ *   a participant is drained, or an elastic job could have       STOP (regroup)
+ *     more nodes, for a while
  *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
  *     next one were heard since it was interrupted                 1, 2, 4 … 30 s (attempts)
  *
- * A job's nodes: all trainers of the configuration, or as many as it wants; once it has a committed
- * epoch, those that have its shards.
+ * A job's nodes: control/roster.h.
  *
  * Thread: the loop. struct coordinator is the caller's; coordinator_reset() when leadership begins.
  * Times are milliseconds of the monotonic clock, except wall_ms, which only goes into entries. */
@@ -81,6 +82,8 @@ struct coordinator {
     uint64_t paused_job;     /* whose backoff runs */
     uint64_t paused_generation;
     uint64_t paused_ms;
+    uint64_t regroup_generation; /* that others could work on, since */
+    uint64_t regroup_ms;
     uint64_t aborted_job; /* whose retry waits */
     uint64_t aborted_epoch;
     uint64_t aborted_ms;

@@ -7,8 +7,8 @@
  *   append               u64 previous index, u64 previous term, u64 commit, u32 count, entries
  *   append answer        u8 ok, u64 match (durable), u64 verified;
  *                        not ok: u64 hint index, u64 hint term, u64 rejected previous index
- *   snapshot             u64 index, u64 term of it, u16 size, the group then (group.h), u64 total,
- *                        u64 XXH3 of the whole, u64 offset, u32 size, bytes
+ *   snapshot             u64 index, u64 term of it, u16 size, the group then (group.h),
+ *                        u64 total, u64 XXH3 of the whole, u64 offset, u32 size, bytes
  *   snapshot answer      u64 index, u64 wanted offset
  *   forward              u32 size, command
  *   an entry             u64 term, u8 kind, u32 size, bytes

@@ -8,7 +8,7 @@
 #include "control/state_edit.h"
 
 #define SNAPSHOT_MAGIC  0x53505043U /* "CPPS" */
-#define SNAPSHOT_FORMAT 2U          /* 2: copies */
+#define SNAPSHOT_FORMAT 3U          /* 2: copies; 3: members */
 
 /* ---- write ---- */
 
@@ -106,6 +106,7 @@ static void put_job(struct buf *out, const struct state_job *j)
     put_generation(out, j);
     buf_put_u64(out, j->turn);
     put_bool(out, j->stopping);
+    put_bool(out, j->regrouping);
     buf_put_u32(out, j->stop_node);
     buf_put_u64(out, j->stop_incarnation);
     buf_put_text(out, j->stop_reason);
@@ -141,8 +142,12 @@ void state_write(const struct state *state, struct buf *out)
     for (uint32_t i = 0; i < state->nodes_count; i++) {
         const struct state_node *n = &state->nodes[i];
         buf_put_u32(out, n->id);
+        buf_put_u32(out, n->life);
         buf_put_u64(out, n->incarnation);
         buf_put_u8(out, n->role);
+        buf_put_u8(out, n->standing);
+        put_bool(out, n->drained);
+        buf_put(out, n->uuid, sizeof(n->uuid));
         buf_put_u64(out, n->seen_ms);
         buf_put_text(out, n->name);
         buf_put_text(out, n->address);
@@ -330,6 +335,8 @@ static void get_job(struct reader *in, const struct state *state, struct state_j
     get_generation(in, state, j);
     j->turn = read_u64(in);
     j->stopping = get_bool(in);
+    j->regrouping = get_bool(in);
+    check(in, j->stopping || !j->regrouping);
     j->stop_node = get_count(in, 0, STATE_NODES_MAX);
     j->stop_incarnation = read_u64(in);
     read_text(in, j->stop_reason, sizeof(j->stop_reason));
@@ -365,9 +372,15 @@ static void get_nodes(struct reader *in, struct state *state)
         struct state_node *n = &state->nodes[i];
         n->id = get_count(in, 1, STATE_NODES_MAX);
         check(in, i == 0 || n->id > state->nodes[i - 1].id);
+        n->life = read_u32(in);
+        check(in, n->life <= COMMAND_LIFE_MAX);
         n->incarnation = read_u64(in);
         n->role = read_u8(in);
         check(in, n->role >= ROLE_TRAINER && n->role <= ROLE_SPARE);
+        n->standing = read_u8(in);
+        check(in, n->standing >= STANDING_EXPECTED && n->standing <= STANDING_REMOVED);
+        n->drained = get_bool(in);
+        read_bytes(in, n->uuid, sizeof(n->uuid));
         n->seen_ms = read_u64(in);
         read_text(in, n->name, sizeof(n->name));
         read_text(in, n->address, sizeof(n->address));

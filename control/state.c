@@ -109,6 +109,27 @@ const struct state_node *state_node(const struct state *state, uint32_t node)
     return NULL;
 }
 
+bool state_node_in(const struct state_node *node)
+{
+    return node != NULL && node->standing == STANDING_IN;
+}
+
+const struct state_node *state_node_named(const struct state *state, const char *name)
+{
+    const struct state_node *found = NULL;
+    for (uint32_t i = 0; i < state->nodes_count; i++) {
+        const struct state_node *node = &state->nodes[i];
+        if (strcmp(node->name, name) == 0 &&
+            (found == NULL || node->standing != STANDING_REMOVED || node->id > found->id)) {
+            found = node;
+            if (node->standing != STANDING_REMOVED) {
+                return found;
+            }
+        }
+    }
+    return found;
+}
+
 const char *state_node_name(const struct state *state, uint32_t node)
 {
     static _Thread_local char text[32];

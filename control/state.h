@@ -55,6 +55,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "control/command.h"
+#include "control/group.h"
 
 #define STATE_NODES_MAX  COMMAND_NODES_MAX
 #define STATE_JOBS_MAX   256 /* when a new one comes, the oldest ended one is forgotten */
@@ -85,11 +86,20 @@ enum state_hold {
     HOLD_NODE = 2, /* hold_node's return with another incarnation than hold_incarnation */
 };
 
+/* EXPECTED -> IN [on_member, JOIN] -> REMOVED [on_remove, on_member of the same name, on_recover];
+ * a first node is IN with its first entry. A removed identity never comes back: its place may go to
+ * another one. */
+enum state_standing { STANDING_EXPECTED = 1, STANDING_IN = 2, STANDING_REMOVED = 3 };
+
 struct state_node {
-    uint32_t id;
-    uint64_t incarnation;
-    uint8_t role;     /* enum command_role */
-    uint64_t seen_ms; /* wall time of its NODE entry */
+    uint32_t id;                     /* its place: 1 .. 64 */
+    uint32_t life;                   /* of the identity that has it (group.h) */
+    uint64_t incarnation;            /* 0: not yet started */
+    uint8_t role;                    /* enum command_role */
+    uint8_t standing;                /* enum state_standing */
+    bool drained;                    /* is given no work */
+    uint8_t uuid[COMMAND_UUID_SIZE]; /* of its state folder; zeros: not known yet */
+    uint64_t seen_ms;                /* wall time of its NODE entry */
     char name[COMMAND_NAME_SIZE];
     char address[COMMAND_ADDRESS_SIZE];
     char device[COMMAND_DEVICE_SIZE];
@@ -186,6 +196,7 @@ struct state_job {
     /* Asked to stop after a capture: rank 0 sets CAPTURE and STOP in its next directive. */
     uint64_t turn; /* counts the accepted STOPs and RESUMEs; both name the turn that they saw */
     bool stopping;
+    bool regrouping;    /* ... to go on at once with other participants */
     uint32_t stop_node; /* 0: a person asked */
     uint64_t stop_incarnation;
     char stop_reason[COMMAND_REASON_SIZE];
@@ -247,6 +258,18 @@ bool state_job_ended(const struct state_job *job);
 bool state_job_active(const struct state_job *job);
 
 const struct state_node *state_node(const struct state *state, uint32_t node);
+/* In the cluster now: neither only expected nor removed. */
+bool state_node_in(const struct state_node *node); /* NULL is fine: no */
+/* The node of that name that is in or expected, else the newest removed one; NULL: none. */
+const struct state_node *state_node_named(const struct state *state, const char *name);
+/* The place for one more node, and which identity of it that would be; `taken` (bit id - 1) are
+ * places that others have whom the state does not know yet. False: all 64 are in use. */
+bool state_free_place(const struct state *state, uint64_t taken, uint32_t *ret_node,
+                      uint32_t *ret_life);
+/* The consensus group that the state asks for: who is in votes (spares listen), who was removed is
+ * out, whom it does not know stays as it is. */
+void state_wanted_group(const struct state *state, const struct control_group *now,
+                        struct control_group *ret_wanted);
 const char *state_node_name(const struct state *state, uint32_t node); /* "node 7" if unknown:
                                                                           static, per thread */
 const struct state_job *state_job(const struct state *state, uint64_t id);

@@ -46,6 +46,7 @@ void state_move(const struct entry *entry, struct state_job *job, enum state_job
     if (state_job_ended(job)) {
         job->ended_ms = entry->wall_ms;
         job->stopping = false;
+        job->regrouping = false;
         job->hold = HOLD_NONE;
     }
 }
@@ -61,12 +62,13 @@ void state_reason(char *target, const char *text)
 void state_end_generation(const struct entry *entry, struct state_job *job, const char *reason)
 {
     job->hold = HOLD_NONE;
-    if (job->stopping) {
+    if (job->stopping && !job->regrouping) {
         job->hold = job->stop_node == 0 ? HOLD_USER : HOLD_NODE;
         job->hold_node = job->stop_node;
         job->hold_incarnation = job->stop_incarnation;
-        job->stopping = false;
     }
+    job->stopping = false;
+    job->regrouping = false;
     state_move(entry, job, JOB_PAUSED);
     state_reason(job->reason, reason);
 }
@@ -83,11 +85,10 @@ void state_drop_open(struct state_job *job, const char *reason)
 
 /* ---- nodes ---- */
 
-static void restarted(const struct entry *entry, struct state_job *job, uint32_t node)
+/* What the node had under way is over: its part of an open publication, its generation. */
+void state_without_node(const struct entry *entry, struct state_job *job, uint32_t node,
+                        const char *reason)
 {
-    char reason[COMMAND_REASON_SIZE];
-    (void)snprintf(reason, sizeof(reason), "node '%s' has restarted",
-                   state_node_name(entry->state, node));
     if (job->open != NULL) {
         const struct state_shard *shard = state_shard(job->open, node);
         if (shard != NULL && !shard->prepared) {
@@ -98,37 +99,6 @@ static void restarted(const struct entry *entry, struct state_job *job, uint32_t
         job->attempts++;
         state_end_generation(entry, job, reason);
     }
-}
-
-static enum state_outcome on_node(const struct entry *entry, const struct command_node *c)
-{
-    struct state *state = entry->state;
-    struct state_node *node = state_node_edit(state, c->node);
-    if (node != NULL && c->incarnation <= node->incarnation) {
-        return state_ignored(entry, "node %" PRIu32 ": incarnation %" PRIu64 " is not newer",
-                             c->node, c->incarnation);
-    }
-    bool is_new = node == NULL;
-    if (is_new) {
-        ASSERT(state->nodes_count < STATE_NODES_MAX); /* Ids are 1 .. 64 and each is there once. */
-        uint32_t at = state->nodes_count++;
-        for (; at > 0 && state->nodes[at - 1].id > c->node; at--) {
-            state->nodes[at] = state->nodes[at - 1];
-        }
-        node = &state->nodes[at];
-    }
-    *node = (struct state_node){
-        .id = c->node, .incarnation = c->incarnation, .role = c->role, .seen_ms = entry->wall_ms};
-    memcpy(node->name, c->name, sizeof(node->name));
-    memcpy(node->address, c->address, sizeof(node->address));
-    memcpy(node->device, c->device, sizeof(node->device));
-    memcpy(node->binding, c->binding, sizeof(node->binding));
-    for (uint32_t i = 0; !is_new && i < state->jobs_count; i++) {
-        if (!state_job_ended(state->jobs[i])) {
-            restarted(entry, state->jobs[i], c->node);
-        }
-    }
-    return STATE_CHANGED;
 }
 
 /* ---- jobs ---- */
@@ -212,7 +182,8 @@ static enum state_outcome on_place(const struct entry *entry, const struct comma
     }
     for (uint32_t i = 0; i < c->nodes_count; i++) {
         const struct state_node *node = state_node(state, c->nodes[i]);
-        if (node == NULL || node->incarnation != c->incarnations[i] || node->role == ROLE_ARBITER) {
+        if (!state_node_in(node) || node->incarnation != c->incarnations[i] || node->drained ||
+            node->role == ROLE_ARBITER) {
             return state_ignored(entry, "job %" PRIu64 ": node %" PRIu32 " is not what it was",
                                  c->job, c->nodes[i]);
         }
@@ -239,6 +210,7 @@ static enum state_outcome on_place(const struct entry *entry, const struct comma
     job->ranges_count = 0;
     job->begun_step = 0;
     job->stopping = false;
+    job->regrouping = false;
     state_move(entry, job, JOB_PLACED);
     job->reason[0] = '\0';
     return STATE_CHANGED;
@@ -356,6 +328,9 @@ static enum state_outcome on_stop(const struct entry *entry, const struct comman
         return state_ignored(entry, "job %" PRIu64 ": node %" PRIu32 " takes no part", c->job,
                              c->node);
     }
+    if (!active && c->how == STOP_REGROUP) {
+        return state_ignored(entry, "job %" PRIu64 " is %s", c->job, state_job_label(job->state));
+    }
     if (!active) { /* A person pauses what waits. */
         if (job->state == JOB_PAUSED && job->hold == HOLD_USER) {
             return state_ignored(entry, "job %" PRIu64 " is paused already", c->job);
@@ -368,11 +343,13 @@ static enum state_outcome on_stop(const struct entry *entry, const struct comman
         state_reason(job->reason, c->reason);
         return STATE_CHANGED;
     }
-    if (job->stopping && (c->node != 0 || job->stop_node == 0)) {
+    if (job->stopping &&
+        (c->how == STOP_REGROUP || (!job->regrouping && (c->node != 0 || job->stop_node == 0)))) {
         return state_ignored(entry, "job %" PRIu64 " is stopping already", c->job);
     }
     job->turn++;
     job->stopping = true;
+    job->regrouping = c->how == STOP_REGROUP;
     job->stop_node = c->node;
     job->stop_incarnation = c->incarnation;
     state_reason(job->stop_reason, c->reason);
@@ -391,6 +368,7 @@ static enum state_outcome on_resume(const struct entry *entry, const struct comm
     }
     if (job->stopping) {
         job->stopping = false; /* Where the run has stopped already, it is placed again. */
+        job->regrouping = false;
     } else if (job->state == JOB_PAUSED && job->hold != HOLD_NONE) {
         job->hold = HOLD_NONE;
         job->attempts = 0;
@@ -442,7 +420,7 @@ static enum state_outcome apply(const struct entry *entry, const struct command 
 {
     switch (command->kind) {
     case COMMAND_NODE:
-        return on_node(entry, &command->node);
+        return state_on_node(entry, &command->node);
     case COMMAND_SUBMIT:
         return on_submit(entry, &command->submit);
     case COMMAND_PLACE:
@@ -477,6 +455,14 @@ static enum state_outcome apply(const struct entry *entry, const struct command 
         return state_on_prune(entry, &command->prune);
     case COMMAND_FINISH:
         return on_finish(entry, &command->finish);
+    case COMMAND_REMOVE:
+        return state_on_remove(entry, &command->remove);
+    case COMMAND_MEMBER:
+        return state_on_member(entry, &command->member);
+    case COMMAND_DRAIN:
+        return state_on_drain(entry, &command->drain);
+    case COMMAND_RECOVER:
+        return state_on_recover(entry, &command->recover);
     case COMMAND_NONE:
     default:
         ASSERT(false); /* command_decode lets no other kind pass */

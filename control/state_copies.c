@@ -82,7 +82,7 @@ enum state_outcome state_on_replicated(const struct entry *entry, const struct c
         return STATE_IGNORED;
     }
     if (state_shard_held(shard, c->node) || shard->holders_count == COMMAND_HOLDERS_MAX ||
-        state_node(entry->state, c->node) == NULL) {
+        !state_node_in(state_node(entry->state, c->node))) {
         return state_ignored(
             entry, "job %" PRIu64 ": epoch %" PRIu64 " needs no word of node %" PRIu32 " on a copy",
             c->job, c->epoch, c->node);
@@ -122,7 +122,8 @@ enum state_outcome state_on_assign(const struct entry *entry, const struct comma
         return STATE_IGNORED;
     }
     if (state_shard_held(shard, c->node) || shard->wanted == c->node ||
-        shard->holders_count >= COMMAND_HOLDERS_MAX || state_node(entry->state, c->node) == NULL) {
+        shard->holders_count >= COMMAND_HOLDERS_MAX ||
+        !state_node_in(state_node(entry->state, c->node))) {
         return state_ignored(entry,
                              "job %" PRIu64 ": epoch %" PRIu64 " wants no copy of node %" PRIu32,
                              c->job, c->epoch, c->node);
@@ -163,8 +164,10 @@ static void open_without(struct state_job *job, uint32_t node)
 void state_copies_without(const struct entry *entry, uint32_t node)
 {
     struct state *state = entry->state;
-    /* It may be in the list still, or not any more. */
-    uint32_t others = state->nodes_count - (state_node(state, node) != NULL ? 1U : 0U);
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < state->nodes_count; i++) {
+        others += state->nodes[i].id != node && state_node_in(&state->nodes[i]) ? 1 : 0;
+    }
     uint32_t most = others == 0 ? 0 : others - 1;
     for (uint32_t i = 0; i < state->jobs_count; i++) {
         struct state_job *job = state->jobs[i];

@@ -29,6 +29,17 @@ bool state_make_room(struct state *state, uint64_t size, uint32_t jobs);
 /* The job whose generation the entry names, or NULL with the outcome's sentence. */
 struct state_job *state_of_generation(const struct entry *entry, uint64_t id, uint64_t generation);
 
+/* What the node had under way is over: its part of an open publication, its generation. */
+void state_without_node(const struct entry *entry, struct state_job *job, uint32_t node,
+                        const char *reason);
+
+/* state_members.c */
+enum state_outcome state_on_node(const struct entry *entry, const struct command_node *c);
+enum state_outcome state_on_member(const struct entry *entry, const struct command_member *c);
+enum state_outcome state_on_remove(const struct entry *entry, const struct command_remove *c);
+enum state_outcome state_on_drain(const struct entry *entry, const struct command_drain *c);
+enum state_outcome state_on_recover(const struct entry *entry, const struct command_recover *c);
+
 /* state_publish.c */
 enum state_outcome state_on_begin(const struct entry *entry, const struct command_begin *c);
 enum state_outcome state_on_prepared(const struct entry *entry, const struct command_prepared *c);

@@ -75,7 +75,8 @@ struct lost {
 };
 
 struct member {
-    uint32_t id;
+    uint32_t id;   /* its place (control/group.h) */
+    uint32_t life; /* of the identity that has it */
     char name[FACTS_NAME_SIZE];
     char address[FACTS_NAME_SIZE];
     enum daemon_role role;
@@ -132,6 +133,8 @@ struct daemon {
     unsigned renew_days;
     struct renewal *renewal;
     struct joins *joins; /* NULL: not here */
+    uint32_t life;    /* of this identity (control/group.h) */
+    uint8_t uuid[16]; /* of its state folder */
     uint8_t binding[16];
     char device_text[COMMAND_DEVICE_SIZE];
     char backend[8];
@@ -246,6 +249,15 @@ void renew_on_answer(struct daemon *daemon, const uint8_t *bytes, size_t size);
 void newcomer_init(struct daemon *daemon);
 void newcomer_turn(struct daemon *daemon);
 
+/* membership.c: who is in the cluster, as agreed */
+void membership_turn(struct daemon *daemon);
+/* The entry that the ask comes to; ERR_NOT_FOUND, ERR_STATE, ERR_USAGE where it cannot be. */
+int membership_command(const struct daemon *daemon, const struct facts_member *ask,
+                       struct command *ret_command, struct err *err);
+/* Before each proposal: the free place and the like, as they are now. */
+void membership_name(const struct daemon *daemon, struct command *command);
+bool membership_settled(const struct daemon *daemon, const struct command *command);
+
 /* run.c */
 void run_turn(struct daemon *daemon);
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
@@ -322,6 +334,9 @@ int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *cont
                      struct err *err);
 int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+
+int verbs_member(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
+                 struct err *err);
 
 /* daemon_control.c: opens the log and the state machine behind it; a log that was lost is refused.
  */

@@ -275,6 +275,7 @@ static void daemon_turn(struct daemon *daemon)
         publish_turn(daemon);
         coordinator_turn(daemon);
         verdict_turn(daemon);
+        membership_turn(daemon);
         verbs_turn(daemon);
     }
     members_heartbeat(daemon, false);

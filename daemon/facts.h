@@ -409,6 +409,18 @@ struct facts_submit {
     const char *from; /* absolute path of a checkpoint folder of the same identity, or "" */
 };
 
+enum facts_member_how { FACTS_ADD, FACTS_REMOVE, FACTS_DRAIN, FACTS_UNDRAIN, FACTS_JOIN };
+
+/* A change of who is in the cluster, asked by a person, or (JOIN) by the node that wants in. */
+struct facts_member {
+    enum facts_member_how how;
+    const char *name;
+    const char *address; /* ADD: may be ""; JOIN: what others dial */
+    const char *role;    /* ADD: trainer, arbiter, spare */
+    uint8_t uuid[16];    /* JOIN: of its state folder */
+    bool authorised;     /* JOIN: by something better than that somebody expects the name */
+};
+
 /* ---- the table ---- */
 
 struct facts {
@@ -449,6 +461,9 @@ struct facts {
     int (*cancel)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*pause)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*resume)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+    /* done comes when the change is agreed and applied here (result->job counts nothing). */
+    int (*member)(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
+                  struct err *err);
     int (*predict)(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
                    void *context, struct err *err);
 };

@@ -587,6 +587,7 @@ void tell_init(struct daemon *daemon)
         .cancel = verbs_cancel_job,
         .pause = verbs_pause,
         .resume = verbs_resume,
+        .member = verbs_member,
         .predict = predict_start,
     };
 }

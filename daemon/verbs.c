@@ -91,7 +91,12 @@ static bool is_settled(const struct daemon *daemon, struct verb *verb)
     case COMMAND_PRUNE:
         job = state_job(&daemon->state, verb->job);
         return job == NULL || job->keep == verb->command.prune.keep;
+    case COMMAND_MEMBER:
+    case COMMAND_REMOVE:
+    case COMMAND_DRAIN:
+        return membership_settled(daemon, &verb->command);
     case COMMAND_NONE:
+    case COMMAND_RECOVER:
     case COMMAND_REPLICATED:
     case COMMAND_DROPPED:
     case COMMAND_ASSIGN:
@@ -139,6 +144,7 @@ static void name_turn(const struct daemon *daemon, struct verb *verb)
     if (job != NULL && verb->command.kind == COMMAND_RESUME) {
         verb->command.resume.turn = job->turn;
     }
+    membership_name(daemon, &verb->command);
 }
 
 void verbs_turn(struct daemon *daemon)
@@ -259,6 +265,23 @@ int verbs_submit(void *context, const struct facts_submit *asked, facts_done_fn 
     submit->text = verb->text;
     submit->text_size = text.size;
     verb->existed = state_job_by_uuid(&daemon->state, submit->uuid) != NULL;
+    verb_put(daemon, verb);
+    return 0;
+}
+
+int verbs_member(void *context, const struct facts_member *ask, facts_done_fn *done,
+                 void *done_context, struct err *err)
+{
+    struct daemon *daemon = context;
+    struct command command;
+    if (membership_command(daemon, ask, &command, err) != 0) {
+        return err->code;
+    }
+    struct verb *verb = verb_new(daemon, done, done_context, err);
+    if (verb == NULL) {
+        return err->code;
+    }
+    verb->command = command;
     verb_put(daemon, verb);
     return 0;
 }

@@ -22,6 +22,8 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
         c->node.node = 1 + (uint32_t)rand_below(rand, 64);
         c->node.incarnation = rand_next(rand);
         c->node.role = (uint8_t)(1 + rand_below(rand, 3));
+        c->node.life = (uint32_t)rand_below(rand, 1000);
+        c->node.uuid[15] = 3;
         fill_text(rand, c->node.name, sizeof(c->node.name));
         fill_text(rand, c->node.address, sizeof(c->node.address));
         fill_text(rand, c->node.device, sizeof(c->node.device));
@@ -62,7 +64,7 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
         fill_text(rand, c->interrupt.reason, sizeof(c->interrupt.reason));
         break;
     case COMMAND_STOP:
-        c->stop.how = (uint8_t)(1 + rand_below(rand, 2));
+        c->stop.how = (uint8_t)(1 + rand_below(rand, 3));
         c->stop.turn = rand_next(rand);
         fill_text(rand, c->stop.reason, sizeof(c->stop.reason));
         break;
@@ -110,6 +112,28 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
         c->finish.has_objective = rand_below(rand, 2) == 1;
         c->finish.objective_bits = c->finish.has_objective ? rand_next(rand) : 0;
         fill_text(rand, c->finish.reason, sizeof(c->finish.reason));
+        break;
+    case COMMAND_REMOVE:
+        c->remove.node = 1 + (uint32_t)rand_below(rand, 64);
+        c->remove.life = (uint32_t)rand_below(rand, 100);
+        fill_text(rand, c->remove.name, sizeof(c->remove.name));
+        fill_text(rand, c->remove.reason, sizeof(c->remove.reason));
+        break;
+    case COMMAND_MEMBER:
+        c->member.how = (uint8_t)(1 + rand_below(rand, 3));
+        c->member.node = 1 + (uint32_t)rand_below(rand, 64);
+        c->member.role = (uint8_t)(1 + rand_below(rand, 3));
+        c->member.uuid[4] = (uint8_t)rand_next(rand);
+        fill_text(rand, c->member.name, sizeof(c->member.name));
+        fill_text(rand, c->member.address, sizeof(c->member.address));
+        break;
+    case COMMAND_DRAIN:
+        c->drain.node = 1 + (uint32_t)rand_below(rand, 64);
+        c->drain.drained = rand_below(rand, 2) == 1;
+        break;
+    case COMMAND_RECOVER:
+        c->recover.node = 1 + (uint32_t)rand_below(rand, 64);
+        c->recover.life = COMMAND_LIFE_MAX;
         break;
     case COMMAND_NONE:
     default:

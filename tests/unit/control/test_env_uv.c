@@ -104,7 +104,7 @@ static void on_post(uv_timer_t *timer)
             letters_last = &letters;
         }
         struct node *node = &nodes[letter->to - 1];
-        if (node->uv != NULL && node->failures == 0) {
+        if (node->uv != NULL && control_uv_control(node->uv) != NULL && node->failures == 0) {
             int code = control_receive(control_uv_control(node->uv), letter->from,
                                        letter->bytes.bytes, letter->bytes.size, NULL);
             /* A node whose log has failed says so at once, on_failed comes a turn later. */

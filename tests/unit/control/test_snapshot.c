@@ -119,7 +119,7 @@ START_TEST(another_format_is_named)
     state_write(&state, &bytes);
     bytes.bytes[4] = 9;
     ck_assert_int_eq(state_load(&state, bytes.bytes, bytes.size, &err), ERR_STATE);
-    ck_assert_str_eq(err.text, "a snapshot of format 9; this version knows 2: use the version of "
+    ck_assert_str_eq(err.text, "a snapshot of format 9; this version knows 3: use the version of "
                                "coppeliusd that wrote it");
     buf_done(&bytes);
     state_done(&state);

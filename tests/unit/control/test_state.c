@@ -575,10 +575,10 @@ START_TEST(bytes_that_are_no_entry_are_refused_and_change_nothing)
     agreed_init(&state, 1);
     uint64_t changes = state.changes;
     struct err why = {0};
-    static const uint8_t later[12] = {1, 15}; /* REMOVE, of a later version */
+    static const uint8_t later[12] = {COMMAND_FORMAT, 99}; /* of a later version */
     ck_assert_int_eq(state_apply(&state, state.applied_index + 1, later, sizeof(later), &why),
                      STATE_REFUSED);
-    ck_assert_str_eq(why.text, "a log entry of kind 15, which this version does not know");
+    ck_assert_str_eq(why.text, "a log entry of kind 99, which this version does not know");
     ck_assert_uint_eq(state.changes, changes);
     state_done(&state);
 }
