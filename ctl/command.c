@@ -365,6 +365,21 @@ const struct ctl_command commands[] = {
      "coppeliusctl config show coppeliusd.yaml",
      run_config_show,
      {FLAG_END}},
+    {"bench",
+     "tiles",
+     NULL,
+     "FOLDER",
+     1,
+     1,
+     "time the candidates of the language model's products on this GPU",
+     "FOLDER has the kernels that the build's target model_images makes. Takes some minutes, 12 "
+     "GiB of\n"
+     "the GPU's memory, and the daemon's program; prints the table of choices "
+     "(gpu/model/tiles.choices),\n"
+     "and on stderr every candidate as it is timed.",
+     "coppeliusctl bench tiles build/release/gpu/model/kernels > tiles.choices",
+     run_bench_tiles,
+     {FLAG_END}},
     {"completion",
      NULL,
      NULL,

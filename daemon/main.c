@@ -25,6 +25,7 @@
 #include "daemon/services.h"
 #include "daemon/state_folder.h"
 #include "daemon/version.h"
+#include "gpu/gpu.h"
 
 #define SETTINGS_MAX     64
 #define TEST_RETRY_MS    5000
@@ -398,6 +399,7 @@ static int run(struct program *program)
 static const char usage[] =
     "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config | "
     "--show-config]\n"
+    "       coppeliusd --bench-tiles FOLDER\n"
     "       coppeliusd --version | --help\n"
     "\n"
     "  --config FILE     the daemon's file; " CONFIG_PATH " where it is there, else defaults\n"
@@ -405,6 +407,9 @@ static const char usage[] =
     "  --set KEY=VALUE   a key of the file: --set http.listen=127.0.0.1:9000\n"
     "  --check-config    say what is wrong with the configuration, then end\n"
     "  --show-config     print every key, its value and where it comes from, then end\n"
+    "  --bench-tiles FOLDER   time the language model's products on the GPU with the kernels of "
+    "the\n"
+    "                    folder, print the table of choices, then end\n"
     "\n"
     "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
     "wins over the environment, that over the file.\n"
@@ -491,14 +496,32 @@ static int begin(struct program *program, bool check_only, bool show)
     return status;
 }
 
+static int bench_tiles(const char *folder)
+{
+    struct err err = {0};
+    int code = gpu_bench_tiles(folder, stdout, stderr, &err);
+    if (code == 0 && fflush(stdout) != 0) {
+        code = err_set(&err, ERR_DISK, "cannot write the table: %s", err_errno(errno));
+    }
+    if (code != 0) {
+        (void)fprintf(stderr, "coppeliusd: %s\n", err.text);
+    }
+    return err_exit_status(code);
+}
+
 int main(int argc, char **argv)
 {
     static struct program program = {.folder = STATE_FOLDER_NONE};
     static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'}, {"device", required_argument, NULL, 'd'},
-        {"set", required_argument, NULL, 's'},    {"check-config", no_argument, NULL, 'k'},
-        {"show-config", no_argument, NULL, 'w'},  {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+        {"config", required_argument, NULL, 'c'},
+        {"device", required_argument, NULL, 'd'},
+        {"set", required_argument, NULL, 's'},
+        {"check-config", no_argument, NULL, 'k'},
+        {"show-config", no_argument, NULL, 'w'},
+        {"version", no_argument, NULL, 'v'},
+        {"bench-tiles", required_argument, NULL, 'b'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     char device[256];
     bool check_only = false;
@@ -529,6 +552,8 @@ int main(int argc, char **argv)
         case 'w':
             show = true;
             break;
+        case 'b':
+            return bench_tiles(optarg);
         case 'v':
             (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
             return 0;

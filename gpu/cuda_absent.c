@@ -5,3 +5,11 @@ const struct session_backend *session_backend_cuda(void)
 {
     return NULL;
 }
+
+int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err)
+{
+    (void)table;
+    (void)log;
+    return err_set(err, ERR_DEVICE,
+                   "no GPU kernels in this build: the tiles of '%s' were not timed", folder);
+}

@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/fs.h"
@@ -220,5 +221,11 @@ uint64_t session_window_rows(const struct session_plan *plan);
 /* The backends of this build. NULL where it has none. */
 const struct session_backend *session_backend_cpu(void);
 const struct session_backend *session_backend_cuda(void);
+
+/* Times the candidates of the language model's products on GPU 0 with the kernels of a folder (the
+ * target model_images): the table of choices to `table`, every candidate to `log` (NULL: not
+ * wanted). Some minutes, 12 GiB of the GPU's memory. ERR_DEVICE, ERR_NOT_FOUND say what is missing;
+ * ERR_DEVICE in a build without kernels. */
+int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err);
 
 #endif

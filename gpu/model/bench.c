@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/rand.h"
+#include "gpu/gpu.h"
 #include "gpu/model/half.h"
 #include "gpu/model/maps.h"
 #include "gpu/model/tiles.h"
@@ -391,4 +392,13 @@ int model_bench_tiles(struct model_bench *bench, FILE *table, FILE *log, struct 
         }
     }
     return 0;
+}
+
+int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err)
+{
+    struct model_bench bench;
+    int code = model_bench_open(&bench, folder, MODEL_HALF_BF16, err);
+    code = code != 0 ? code : model_bench_tiles(&bench, table, log, err);
+    model_bench_close(&bench);
+    return code;
 }
