@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-#define IMAGES_MAX      128
+#define IMAGES_MAX      256
 #define IMAGE_NAME_SIZE 64
 
 /* What the compiled image says of itself; zeros on the CPU. */

@@ -14,16 +14,30 @@
     X(6, 128, 2, 64, 3, 1, 240, 24)
 #define FORWARD_CANDIDATES_COUNT 7
 
-#define QUERY_CANDIDATES(X)            \
-    X(0, 64, 3, 64, 3, 1, 160, 32)     \
-    X(1, 64, 2, 64, 3, 1, 240, 24)     \
-    X(2, 64, 2, 128, 2, 1, 240, 24)    \
+#define FORWARD_CHOICES \
+    {                   \
+        4, 5            \
+    } /* the fastest for a head of 64, and of 128 */
+
+#define QUERY_CANDIDATES(X)         \
+    X(0, 64, 3, 64, 3, 1, 160, 32)  \
+    X(1, 64, 2, 64, 3, 1, 240, 24)  \
+    X(2, 64, 2, 128, 2, 1, 240, 24) \
     X(3, 128, 2, 64, 2, 1, 240, 24)
 #define QUERY_CANDIDATES_COUNT 4
 
-#define KEY_CANDIDATES(X)              \
-    X(0, 64, 2, 64, 3, 1, 240, 24)     \
+#define QUERY_CHOICES \
+    {                 \
+        0, 3          \
+    }
+
+#define KEY_CANDIDATES(X)          \
+    X(0, 64, 2, 64, 3, 1, 240, 24) \
     X(1, 128, 2, 64, 2, 1, 240, 24)
 #define KEY_CANDIDATES_COUNT 2
+#define KEY_CHOICES \
+    {               \
+        0, 1        \
+    }
 
 #endif

@@ -44,6 +44,7 @@ static const struct hopper_attention {
     const char *entry;
     const struct attention_candidate *candidates;
     int count;
+    int choices[2];   /* the fastest for a head of 64, and of 128 */
     uint32_t own;     /* operands of the own side */
     uint32_t vectors; /* f32 vectors of a step */
     uint32_t boxes;
@@ -53,6 +54,7 @@ static const struct hopper_attention {
      "hopper_forward",
      forward_candidates,
      FORWARD_CANDIDATES_COUNT,
+     FORWARD_CHOICES,
      1,
      0,
      3,
@@ -61,11 +63,20 @@ static const struct hopper_attention {
      "hopper_query",
      query_candidates,
      QUERY_CANDIDATES_COUNT,
+     QUERY_CHOICES,
      2,
      0,
      4,
      {0, 1, 2, 4}},
-    {"attention-key", "hopper_key", key_candidates, KEY_CANDIDATES_COUNT, 2, 2, 4, {0, 1, 2, 3}},
+    {"attention-key",
+     "hopper_key",
+     key_candidates,
+     KEY_CANDIDATES_COUNT,
+     KEY_CHOICES,
+     2,
+     2,
+     4,
+     {0, 1, 2, 3}},
 };
 
 static const struct {
@@ -299,6 +310,16 @@ bool model_attention_serves(const char *name, int tile, const struct model_launc
     const struct hopper_attention *image = find_hopper(name);
     return image != NULL && tile >= 0 && tile < image->count &&
            image->candidates[tile].head == launch->shape.head && launch->shape.length % 128 == 0;
+}
+
+int model_attention_choice(int architecture, const char *name, const struct model_launch *launch)
+{
+    const struct hopper_attention *image = find_hopper(name);
+    if (image == NULL || architecture != 90) {
+        return MODEL_TILE_NONE;
+    }
+    const int choice = image->choices[launch->shape.head == 64 ? 0 : 1];
+    return model_attention_serves(name, choice, launch) ? choice : MODEL_TILE_NONE;
 }
 
 static int plan_hopper_attention(struct plan *plan, int tile, struct err *err)

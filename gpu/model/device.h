@@ -38,6 +38,9 @@ int model_device_plan(const char *name, const struct model_launch *launch, int t
 
 /* Does a candidate of attention on sm_90a serve the head's size? */
 bool model_attention_serves(const char *name, int tile, const struct model_launch *launch);
+/* The one that was fastest on that architecture (90 for sm_90), or MODEL_TILE_NONE: the kernels for
+ * any GPU. */
+int model_attention_choice(int architecture, const char *name, const struct model_launch *launch);
 
 /* Does a candidate divide the product? */
 bool model_tile_serves(int tile, const struct model_launch *launch);

@@ -11,11 +11,11 @@
 
 /* Fixed orders (NUMERICS.md, second policy): rows are summed in order within a leaf, leaves as a
  * dyadic tree in which absent leaves have no say. */
-#define MODEL_SCATTER_LEAF 1024 /* positions, embedding-scatter */
-#define MODEL_SCATTER_PLACES 8  /* of a block of its second launch */
-#define MODEL_NORM_LEAF    128  /* rows, layernorm-parameters */
-#define MODEL_SUM_LEAF     8192 /* elements, loss-sum and gradient-norm */
-#define MODEL_SUM_LANES    256  /* element i of a leaf adds to lane i mod 256 */
+#define MODEL_SCATTER_LEAF   1024 /* positions, embedding-scatter */
+#define MODEL_SCATTER_PLACES 8    /* of a block of its second launch */
+#define MODEL_NORM_LEAF      128  /* rows, layernorm-parameters */
+#define MODEL_SUM_LEAF       8192 /* elements, loss-sum and gradient-norm */
+#define MODEL_SUM_LANES      256  /* element i of a leaf adds to lane i mod 256 */
 
 /* The model and the microbatch; all of them at least 1. */
 struct model_shape {

@@ -102,6 +102,12 @@ int model_shape_check(const struct model_shape *shape, struct err *err);
  * and head multiples of 64, feed of 128, vocabulary of 256. */
 int model_shape_check_device(const struct model_shape *shape, struct err *err);
 
+/* Are these the operands that the (filled) launch uses, no more and no fewer? ERR_STATE names the
+ * image and the operand. */
+int model_operands_check(const struct model_image *image, const char *name,
+                         const struct model_launch *launch, void *const operands[],
+                         size_t operands_count, struct err *err);
+
 /* -- the CPU session -------------------------------------------------------------------------- */
 
 struct model_session;

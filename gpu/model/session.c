@@ -139,24 +139,6 @@ static int check_shape(const struct model_session *session, const char *name,
     return 0;
 }
 
-static int check_operands(const struct model_image *image, const char *name,
-                          const struct model_launch *launch, void *const operands[],
-                          size_t operands_count, struct err *err)
-{
-    if (operands_count != model_operands_count(image)) {
-        return err_set(err, ERR_STATE, "device image '%s': %zu operands, it has %zu", name,
-                       operands_count, model_operands_count(image));
-    }
-    for (size_t i = 0; i < operands_count; i++) {
-        bool used = image->operands[i].count(launch) != 0;
-        if (used != (operands[i] != NULL)) {
-            return err_set(err, ERR_STATE, "device image '%s': operand '%s' is %s", name,
-                           image->operands[i].name, used ? "missing" : "not used by this launch");
-        }
-    }
-    return 0;
-}
-
 static void widen(const struct model_session *session, const uint16_t *from, float *to,
                   uint64_t count)
 {
@@ -212,7 +194,7 @@ int model_session_launch(struct model_session *session, const char *name,
     if (strcmp(image->name, "tiled") == 0 || strcmp(image->name, "transpose") == 0) {
         model_launch_sequences(&filled, launch->shape.sequences);
     }
-    status = check_operands(image, name, &filled, operands, operands_count, err);
+    status = model_operands_check(image, name, &filled, operands, operands_count, err);
     if (status != 0) {
         return status;
     }

@@ -68,3 +68,21 @@ int model_shape_check_device(const struct model_shape *shape, struct err *err)
     }
     return 0;
 }
+
+int model_operands_check(const struct model_image *image, const char *name,
+                         const struct model_launch *launch, void *const operands[],
+                         size_t operands_count, struct err *err)
+{
+    if (operands_count != model_operands_count(image)) {
+        return err_set(err, ERR_STATE, "device image '%s': %zu operands, it has %zu", name,
+                       operands_count, model_operands_count(image));
+    }
+    for (size_t i = 0; i < operands_count; i++) {
+        bool used = image->operands[i].count(launch) != 0;
+        if (used != (operands[i] != NULL)) {
+            return err_set(err, ERR_STATE, "device image '%s': operand '%s' is %s", name,
+                           image->operands[i].name, used ? "missing" : "not used by this launch");
+        }
+    }
+    return 0;
+}

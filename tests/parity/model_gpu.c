@@ -25,29 +25,18 @@
 
 #include "base/assert.h"
 #include "gpu/cuda_driver.h"
-#include "gpu/model/maps.h"
+#include "gpu/model/gpu_session.h"
 #include "gpu/model/tiles.h"
 #include "tests/lib/model_check.h"
 
-static const char *const files[] = {"flat",
-                                    "gelu",
-                                    "norm",
-                                    "layout",
-                                    "softmax",
-                                    "vocabulary",
-                                    "scatter",
-                                    "product",
-                                    "attention",
-                                    "attention_hopper",
-                                    "attention_hopper_backward"};
-enum { FILES = 11, RUNS = 20, FILE_MAX = 64 << 20 };
+enum { RUNS = 20 };
 
 struct gpu {
     const struct cuda_driver *driver;
     const char *folder;
     unsigned multiprocessors;
     bool hopper;
-    cu_module modules[3][FILES]; /* [enum model_half] */
+    struct model_gpu *session[3]; /* [enum model_half] */
 };
 
 static void must(const struct gpu *gpu, cu_result result, const char *doing)
@@ -59,30 +48,13 @@ static void must(const struct gpu *gpu, cu_result result, const char *doing)
     }
 }
 
-static const char *half_name(enum model_half half)
+static void open_session(struct gpu *gpu, cu_device device, enum model_half half)
 {
-    return half == MODEL_HALF_FP16 ? "fp16" : "bf16";
-}
-
-static void load(struct gpu *gpu, enum model_half half)
-{
-    for (size_t i = 0; i < (gpu->hopper ? FILES : FILES - 2); i++) {
-        char path[512];
-        (void)snprintf(path, sizeof(path), "%s/%s_%s.fatbin", gpu->folder, files[i],
-                       half_name(half));
-        FILE *file = fopen(path, "rb");
-        if (file == NULL) {
-            (void)printf("skipped: no file %s: build the target model_images\n", path);
-            exit(77);
-        }
-        char *image = malloc(FILE_MAX);
-        ASSERT(image != NULL);
-        size_t size = fread(image, 1, FILE_MAX, file);
-        ASSERT(size > 0);
-        (void)fclose(file);
-        must(gpu, gpu->driver->cuModuleLoadDataEx(&gpu->modules[half][i], image, 0, NULL, NULL),
-             path);
-        free(image);
+    struct err err = {0};
+    int status = model_gpu_open(gpu->driver, device, gpu->folder, half, &gpu->session[half], &err);
+    if (status != 0) {
+        (void)printf("%s: %s\n", status == ERR_NOT_FOUND ? "skipped" : "FAILED", err.text);
+        exit(status == ERR_NOT_FOUND ? 77 : 1);
     }
 }
 
@@ -107,8 +79,8 @@ static void open_gpu(struct gpu *gpu)
     must(gpu, gpu->driver->cuDeviceGetAttribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, device),
          "asking for the capability");
     gpu->hopper = major == 9;
-    load(gpu, MODEL_HALF_FP16);
-    load(gpu, MODEL_HALF_BF16);
+    open_session(gpu, device, MODEL_HALF_FP16);
+    open_session(gpu, device, MODEL_HALF_BF16);
 }
 
 /* -- the runner -------------------------------------------------------------------------------- */
@@ -146,60 +118,21 @@ static void download(void *context, void *host, const void *device, uint64_t byt
     must(gpu, gpu->driver->cuStreamSynchronize(NULL), "waiting");
 }
 
-static cu_function find(struct gpu *gpu, const struct model_kernel *kernel, enum model_half half)
+static void start(struct gpu *gpu, const struct model_kernel *kernel, enum model_half half,
+                  const struct model_arguments *arguments)
 {
-    char entry[IMAGE_NAME_SIZE + 8];
-    (void)snprintf(entry, sizeof(entry), "%s_%s", kernel->entry, half_name(half));
-    cu_function function = NULL;
-    for (size_t i = 0; i < FILES && function == NULL && gpu->modules[half][i] != NULL; i++) {
-        if (gpu->driver->cuModuleGetFunction(&function, gpu->modules[half][i], entry) != 0) {
-            function = NULL;
-        }
-    }
-    if (function == NULL) {
-        (void)printf("FAILED no kernel %s\n", entry);
-        exit(1);
-    }
-    if (kernel->shared_bytes > 32 * 1024) { /* 48 KiB, with what is static, go without */
-        must(gpu,
-             gpu->driver->cuFuncSetAttribute(function, CU_FUNCTION_DYNAMIC_SHARED_MAX,
-                                             (int)kernel->shared_bytes),
-             entry);
-    }
-    return function;
-}
-
-static void start(struct gpu *gpu, cu_function function, const struct model_kernel *kernel,
-                  const struct model_arguments *arguments, const struct model_maps *maps)
-{
-    struct model_arguments copy = *arguments;
-    struct model_maps copy_of_maps = *maps;
-    void *parameters[] = {&copy, &copy_of_maps};
-    must(gpu,
-         gpu->driver->cuLaunchKernel(function, kernel->grid[0], kernel->grid[1], kernel->grid[2],
-                                     kernel->threads, 1, 1, kernel->shared_bytes, NULL, parameters,
-                                     NULL),
-         kernel->entry);
-}
-
-static struct model_maps make_maps(struct gpu *gpu, const struct model_kernel *kernel,
-                                   enum model_half half, const struct model_arguments *arguments)
-{
-    struct model_maps maps = {0};
     struct err err = {0};
-    if (model_maps_make(gpu->driver, kernel, arguments, half, &maps, &err) != 0) {
+    if (model_gpu_launch_kernel(gpu->session[half], kernel, arguments, NULL, &err) != 0) {
         (void)printf("FAILED %s\n", err.text);
         exit(1);
     }
-    return maps;
 }
 
 static int launch(void *context, const struct model_kernel *kernel, enum model_half half,
                   const struct model_arguments *arguments)
 {
     struct gpu *gpu = context;
-    const struct model_maps maps = make_maps(gpu, kernel, half, arguments);
-    start(gpu, find(gpu, kernel, half), kernel, arguments, &maps);
+    start(gpu, kernel, half, arguments);
     must(gpu, gpu->driver->cuStreamSynchronize(NULL), kernel->entry);
     return 0;
 }
@@ -264,12 +197,6 @@ static double time_image(struct gpu *gpu, const char *name, const struct model_l
                       : operand->direction == MODEL_INOUT ? 2.0 * (double)bytes
                                                           : (double)bytes;
     }
-    cu_function functions[MODEL_STAGES_MAX];
-    struct model_maps maps[MODEL_STAGES_MAX];
-    for (size_t k = 0; k < count; k++) {
-        maps[k] = make_maps(gpu, &kernels[k], MODEL_HALF_BF16, &arguments);
-        functions[k] = find(gpu, &kernels[k], MODEL_HALF_BF16);
-    }
     double began = 0.0;
     for (int run = -3; run < RUNS; run++) {
         if (run == 0) {
@@ -277,7 +204,7 @@ static double time_image(struct gpu *gpu, const char *name, const struct model_l
             began = now();
         }
         for (size_t k = 0; k < count; k++) {
-            start(gpu, functions[k], &kernels[k], &arguments, &maps[k]);
+            start(gpu, &kernels[k], MODEL_HALF_BF16, &arguments);
         }
     }
     must(gpu, gpu->driver->cuStreamSynchronize(NULL), name);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "gpu/model/device.h"
+#include "gpu/model/entries.h"
 #include "gpu/model/tiles.h"
 #include "tests/lib/unit.h"
 
@@ -318,6 +319,60 @@ START_TEST(a_split_product_adds_its_parts_in_a_second_kernel)
 }
 END_TEST
 
+static void check_entries(const char *name, const struct model_launch *launch, int tile)
+{
+    struct model_kernel kernels[MODEL_STAGES_MAX];
+    size_t count = 0;
+    struct err err = {0};
+    ck_assert_msg(model_device_plan(name, launch, tile, 132, kernels, &count, &err) == 0, "%s",
+                  err.text);
+    for (size_t i = 0; i < count; i++) {
+        const struct model_entry *entry = model_entry_find(kernels[i].entry);
+        ck_assert_msg(entry != NULL, "%s is not in the list of kernels", kernels[i].entry);
+        ck_assert_uint_eq(entry->threads, kernels[i].threads);
+        ck_assert(model_file_hopper(entry->file) || kernels[i].boxes_count == 0);
+    }
+}
+
+/* What a plan launches is what is loaded and recorded. */
+START_TEST(every_kernel_of_a_plan_is_in_the_list)
+{
+    const struct model_shape shapes[] = {coppelius, {2, 256, 256, 2, 128, 384, 512}};
+    for (size_t s = 0; s < 2; s++) {
+        for (size_t i = 0; i < model_images_count; i++) {
+            const char *name = model_images[i].name;
+            struct model_launch launch = {.shape = shapes[s], .count = 64, .rows = 1024};
+            if (strcmp(name, "tiled") == 0 || strcmp(name, "transpose") == 0) {
+                continue;
+            }
+            check_entries(name, &launch, MODEL_TILE_NONE);
+            for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+                if (model_attention_serves(name, tile, &launch)) {
+                    check_entries(name, &launch, tile);
+                }
+            }
+            const int choice = model_attention_choice(90, name, &launch);
+            ck_assert((choice != MODEL_TILE_NONE) == (strncmp(name, "attention-", 10) == 0));
+            ck_assert_int_eq(model_attention_choice(80, name, &launch), MODEL_TILE_NONE);
+        }
+        struct model_name names[MODEL_PRODUCTS_MAX];
+        size_t count = model_products(&shapes[s], names);
+        for (size_t i = 0; i < count; i++) {
+            const struct model_launch launch = filled(names[i].text, &shapes[s]);
+            for (int tile = 0; tile < MODEL_TILES_COUNT; tile++) {
+                if (model_tile_serves(tile, &launch)) {
+                    check_entries(names[i].text, &launch, tile);
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < model_entries_count; i++) {
+        ck_assert_ptr_eq(model_entry_find(model_entries[i].name), &model_entries[i]);
+    }
+    ck_assert_ptr_null(model_entry_find("softmax"));
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("model_catalogue");
@@ -331,6 +386,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_products_grid_covers_c);
     tcase_add_test(tcase, a_hopper_product_is_persistent_and_says_its_boxes);
     tcase_add_test(tcase, a_split_product_adds_its_parts_in_a_second_kernel);
+    tcase_add_test(tcase, every_kernel_of_a_plan_is_in_the_list);
     tcase_add_test(tcase, a_hopper_attention_walks_its_operands_by_boxes);
     suite_add_tcase(suite, tcase);
     return suite;
