@@ -7,7 +7,8 @@
 #define BLOCK 64
 
 /* item: a row of scores */
-void cpu_softmax_forward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_softmax_forward(const struct model_launch *launch, void *const operand[],
+                                    size_t item)
 {
     size_t length = launch->shape.length;
     const float *restrict x = (const float *)operand[0] + item * length;
@@ -31,7 +32,8 @@ void cpu_softmax_forward(const struct model_launch *launch, void *const operand[
     }
 }
 
-void cpu_softmax_backward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_softmax_backward(const struct model_launch *launch, void *const operand[],
+                                     size_t item)
 {
     size_t length = launch->shape.length;
     const float *restrict p = (const float *)operand[0] + item * length;
@@ -46,7 +48,8 @@ void cpu_softmax_backward(const struct model_launch *launch, void *const operand
 }
 
 /* item: a query */
-void cpu_attention_forward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_attention_forward(const struct model_launch *launch, void *const operand[],
+                                      size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;
@@ -91,7 +94,8 @@ void cpu_attention_forward(const struct model_launch *launch, void *const operan
 }
 
 /* item: a query */
-void cpu_attention_query(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_attention_query(const struct model_launch *launch, void *const operand[],
+                                    size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;
@@ -116,7 +120,8 @@ void cpu_attention_query(const struct model_launch *launch, void *const operand[
 }
 
 /* item: a key */
-void cpu_attention_key(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_attention_key(const struct model_launch *launch, void *const operand[],
+                                  size_t item)
 {
     size_t length = launch->shape.length;
     size_t head = launch->shape.head;

@@ -45,7 +45,7 @@ void cpu_copy(const struct model_launch *launch, void *const operand[], size_t i
            (range.end - range.first) * sizeof(float));
 }
 
-void cpu_add(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_add(const struct model_launch *launch, void *const operand[], size_t item)
 {
     const float *a = operand[0];
     const float *b = operand[1];
@@ -56,7 +56,7 @@ void cpu_add(const struct model_launch *launch, void *const operand[], size_t it
     }
 }
 
-void cpu_scale(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_scale(const struct model_launch *launch, void *const operand[], size_t item)
 {
     const float *in = operand[0];
     float *out = operand[1];
@@ -66,7 +66,7 @@ void cpu_scale(const struct model_launch *launch, void *const operand[], size_t 
     }
 }
 
-void cpu_adamw(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_adamw(const struct model_launch *launch, void *const operand[], size_t item)
 {
     float *restrict p = operand[0];
     float *restrict m = operand[1];
@@ -94,7 +94,8 @@ static inline float gelu_sigmoid(float x)
     return 1.0F / (1.0F + exp32(-2.0F * u));
 }
 
-void cpu_gated_gelu_forward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_gated_gelu_forward(const struct model_launch *launch, void *const operand[],
+                                       size_t item)
 {
     const float *restrict gate = operand[0];
     const float *restrict up = operand[1];
@@ -105,7 +106,8 @@ void cpu_gated_gelu_forward(const struct model_launch *launch, void *const opera
     }
 }
 
-void cpu_gated_gelu_backward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_gated_gelu_backward(const struct model_launch *launch, void *const operand[],
+                                        size_t item)
 {
     const float *restrict gate = operand[0];
     const float *restrict up = operand[1];

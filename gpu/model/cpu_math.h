@@ -9,6 +9,15 @@
 
 #define LANES 16
 
+/* Programs that are compiled for several widths of vectors, of which the machine's is taken at run
+ * time. None of them contracts or reorders a sum: the bits are the same. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_WIDTHS
+#endif
+
 /* Destroys the lanes. */
 static inline float lanes_sum(float lanes[LANES])
 {
@@ -29,8 +38,8 @@ static inline float dot32(const float *a, const float *b, size_t count)
             lanes[lane] += a[i + lane] * b[i + lane];
         }
     }
-    for (; i < count; i++) {
-        lanes[i % LANES] += a[i] * b[i];
+    for (size_t lane = 0; i < count && lane < LANES; lane++) { /* no lane is ever -0.0 */
+        lanes[lane] += i + lane < count ? a[i + lane] * b[i + lane] : 0.0F;
     }
     return lanes_sum(lanes);
 }
@@ -44,8 +53,8 @@ static inline float sum32(const float *a, size_t count)
             lanes[lane] += a[i + lane];
         }
     }
-    for (; i < count; i++) {
-        lanes[i % LANES] += a[i];
+    for (size_t lane = 0; i < count && lane < LANES; lane++) {
+        lanes[lane] += i + lane < count ? a[i + lane] : 0.0F;
     }
     return lanes_sum(lanes);
 }
@@ -57,6 +66,15 @@ static inline float max32(const float *a, size_t count)
         most = a[i] > most ? a[i] : most;
     }
     return most;
+}
+
+/* 2^n for a normal result. */
+static inline float power_of_two(int32_t n)
+{
+    uint32_t bits = (uint32_t)(n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    return power;
 }
 
 /* e^x within 2 units in the last place; 0 below -87, infinity above 88.7. x = n ln 2 + r with
@@ -78,10 +96,7 @@ static inline float exp32(float x)
     /* 2^n in two factors: n may be 128. */
     int32_t whole = (int32_t)n;
     int32_t lower = whole / 2;
-    uint32_t bits[2] = {(uint32_t)(lower + 127) << 23, (uint32_t)(whole - lower + 127) << 23};
-    float power[2];
-    memcpy(power, bits, sizeof(power));
-    float value = p * power[0] * power[1];
+    float value = p * power_of_two(lower) * power_of_two(whole - lower);
     return x < -87.0F ? 0.0F : x > 88.7F ? INFINITY : x != x ? x : value;
 }
 

@@ -1,7 +1,8 @@
 #include "gpu/model/cpu_math.h"
 #include "gpu/model/cpu_programs.h"
 
-void cpu_layernorm_forward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_layernorm_forward(const struct model_launch *launch, void *const operand[],
+                                      size_t item)
 {
     size_t width = launch->shape.width;
     const float *restrict x = (const float *)operand[0] + item * width;
@@ -21,7 +22,8 @@ void cpu_layernorm_forward(const struct model_launch *launch, void *const operan
     ((float *)operand[5])[item] = rstd;
 }
 
-void cpu_layernorm_backward(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_layernorm_backward(const struct model_launch *launch, void *const operand[],
+                                       size_t item)
 {
     size_t width = launch->shape.width;
     const float *restrict dy = (const float *)operand[0] + item * width;
@@ -45,7 +47,8 @@ void cpu_layernorm_backward(const struct model_launch *launch, void *const opera
 }
 
 /* partials (leaves, 2, width): the rows of a leaf in order. */
-void cpu_layernorm_leaf(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_layernorm_leaf(const struct model_launch *launch, void *const operand[],
+                                   size_t item)
 {
     size_t width = launch->shape.width;
     size_t first = item * MODEL_NORM_LEAF;
@@ -66,7 +69,8 @@ void cpu_layernorm_leaf(const struct model_launch *launch, void *const operand[]
 }
 
 /* The leaves as a dyadic tree, in place. */
-void cpu_layernorm_root(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_layernorm_root(const struct model_launch *launch, void *const operand[],
+                                   size_t item)
 {
     (void)item;
     size_t width = launch->shape.width;

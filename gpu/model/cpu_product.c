@@ -35,7 +35,8 @@ static void pack(const struct model_launch *launch, void *const operand[], struc
 }
 
 /* sums += the block's A B, CPU_ROWS x COLUMNS. */
-static void multiply(const struct block *block, size_t depth, float sums[CPU_ROWS][COLUMNS])
+CPU_WIDTHS static void multiply(const struct block *block, size_t depth,
+                                float sums[CPU_ROWS][COLUMNS])
 {
     for (size_t r = 0; r < CPU_ROWS; r++) {
         float inner[COLUMNS] = {0};

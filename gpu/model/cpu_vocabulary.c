@@ -24,7 +24,8 @@ void cpu_gather(const struct model_launch *launch, void *const operand[], size_t
            width * sizeof(float));
 }
 
-void cpu_cross_entropy(const struct model_launch *launch, void *const operand[], size_t item)
+CPU_WIDTHS void cpu_cross_entropy(const struct model_launch *launch, void *const operand[],
+                                  size_t item)
 {
     size_t vocabulary = launch->shape.vocabulary;
     const float *restrict logits = (const float *)operand[0] + item * vocabulary;
@@ -47,8 +48,8 @@ void cpu_cross_entropy(const struct model_launch *launch, void *const operand[],
     ((float *)operand[2])[item] = target < 0 ? 0.0F : (most - logits[target]) + past;
 }
 
-void cpu_cross_entropy_backward(const struct model_launch *launch, void *const operand[],
-                                size_t item)
+CPU_WIDTHS void cpu_cross_entropy_backward(const struct model_launch *launch, void *const operand[],
+                                           size_t item)
 {
     size_t vocabulary = launch->shape.vocabulary;
     const float *restrict logits = (const float *)operand[0] + item * vocabulary;
