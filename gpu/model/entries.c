@@ -83,6 +83,7 @@ const struct model_entry model_entries[] = {
     {"attention_forward128", MODEL_FILE_ATTENTION, 128},
     {"attention_query128", MODEL_FILE_ATTENTION, 128},
     {"attention_key128", MODEL_FILE_ATTENTION, 128},
+    HOPPER_TILES(HOPPER_PRODUCT){"product_sum", MODEL_FILE_PRODUCT_WGMMA, 256},
     FORWARD_CANDIDATES(FORWARD) QUERY_CANDIDATES(QUERY) KEY_CANDIDATES(KEY)};
 const size_t model_entries_count = sizeof(model_entries) / sizeof(model_entries[0]);
 
