@@ -111,10 +111,14 @@ static void on_name(void *context, const char *name, bool is_folder)
 int fs_remove_tree(struct fs *fs, const char *path, struct err *err)
 {
     struct names names = {BUF_NONE};
-    int code = fs->ops->list(fs, path, on_name, &names, err);
+    struct err own = {0}; /* Absent is no error, and leaves none. */
+    int code = fs->ops->list(fs, path, on_name, &names, &own);
     if (code == ERR_NOT_FOUND) {
         buf_done(&names.text);
         return 0;
+    }
+    if (code != 0 && err != NULL) {
+        *err = own;
     }
     for (size_t at = 0; code == 0 && at < names.text.size;) {
         const char *entry = (const char *)names.text.bytes + at;

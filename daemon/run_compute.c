@@ -346,7 +346,7 @@ void *run_compute_main(void *context)
     c->points_stride = 1;
     atomic_store(&c->progress.taken, true);
     for (int i = 0; i < FACTS_PHASES; i++) {
-        c->progress.phases[i] = (struct histogram)HISTOGRAM_STEP;
+        c->phases[i] = (struct histogram)HISTOGRAM_STEP;
     }
     struct err *err = &ended->err;
     int code = prepare(c, err);

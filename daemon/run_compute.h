@@ -27,7 +27,11 @@ struct compute {
     uint64_t started_ns;
     uint64_t told_ns;
     uint64_t compute_ns, exchange_ns, publication_ns, rows;
+    /* Since the last report; they go into the next one when the loop has read that. */
     uint64_t points_stride;
+    size_t points_count;
+    struct facts_point points[RUN_POINTS_MAX];
+    struct histogram phases[FACTS_PHASES];
     uint64_t steps_told;
     uint64_t rows_told;
 };

@@ -35,6 +35,13 @@ void compute_progress(struct compute *c, bool must)
     said->publication_ns = c->publication_ns;
     said->rows = c->rows;
     said->issues = session_issues(c->session);
+    said->points_count = c->points_count;
+    memcpy(said->points, c->points, c->points_count * sizeof(c->points[0]));
+    c->points_count = 0;
+    memcpy(said->phases, c->phases, sizeof(said->phases));
+    for (unsigned i = 0; i < FACTS_PHASES; i++) {
+        c->phases[i] = (struct histogram)HISTOGRAM_STEP;
+    }
     atomic_store(&said->taken, false);
     compute_tell(c, &said->message, RUN_MAIL_PROGRESS);
 }
@@ -42,25 +49,21 @@ void compute_progress(struct compute *c, bool must)
 /* Keeps at most RUN_POINTS_MAX points between two reports: every stride-th step. */
 static void keep_point(struct compute *c, uint64_t step, double loss)
 {
-    struct run_progress *said = &c->progress;
-    if (!atomic_load(&said->taken)) {
-        return;
-    }
-    if (said->points_count == 0 && c->points_stride > 1) {
+    if (c->points_count == 0 && c->points_stride > 1) {
         c->points_stride /= 2;
     }
     if (step % c->points_stride != 0 && step != c->first_step) {
         return;
     }
-    if (said->points_count == RUN_POINTS_MAX) {
+    if (c->points_count == RUN_POINTS_MAX) {
         c->points_stride *= 2;
         size_t kept = 0;
-        for (size_t i = 0; i < said->points_count; i += 2) {
-            said->points[kept++] = said->points[i];
+        for (size_t i = 0; i < c->points_count; i += 2) {
+            c->points[kept++] = c->points[i];
         }
-        said->points_count = kept;
+        c->points_count = kept;
     }
-    said->points[said->points_count++] = (struct facts_point){step + 1, loss};
+    c->points[c->points_count++] = (struct facts_point){step + 1, loss};
 }
 
 static void on_report(void *context, const struct learn_report *report)
@@ -75,12 +78,8 @@ static void on_report(void *context, const struct learn_report *report)
     c->compute_ns += report->compute_ns;
     c->exchange_ns += report->exchange_ns;
     atomic_fetch_add(&c->run->ticks, 1);
-    if (atomic_load(&c->progress.taken)) {
-        histogram_observe(&c->progress.phases[FACTS_PHASE_COMPUTE],
-                          (double)report->compute_ns * 1e-9);
-        histogram_observe(&c->progress.phases[FACTS_PHASE_EXCHANGE],
-                          (double)report->exchange_ns * 1e-9);
-    }
+    histogram_observe(&c->phases[FACTS_PHASE_COMPUTE], (double)report->compute_ns * 1e-9);
+    histogram_observe(&c->phases[FACTS_PHASE_EXCHANGE], (double)report->exchange_ns * 1e-9);
     keep_point(c, report->step, report->loss);
     compute_progress(c, false);
 }
@@ -195,9 +194,7 @@ static int take_capture(struct compute *c, bool ends, struct capture **ret_captu
     }
     uint64_t spent = clock_now_ns() - start;
     c->publication_ns += spent;
-    if (atomic_load(&c->progress.taken)) {
-        histogram_observe(&c->progress.phases[FACTS_PHASE_PUBLICATION], (double)spent * 1e-9);
-    }
+    histogram_observe(&c->phases[FACTS_PHASE_PUBLICATION], (double)spent * 1e-9);
     *ret_capture = made;
     return 0;
 }

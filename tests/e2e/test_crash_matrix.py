@@ -223,7 +223,7 @@ with tempfile.TemporaryDirectory() as folder:
             raise
         stop_readers(claims, readers)
         # Would all this notice a missing fsync? A disk that lies about CURRENT.new's leaves it empty.
-        trials.trial("create", "before", 2, ".part", "all", lie="CURRENT.new")
+        trials.trial("create", "before", 2, "CURRENT.new", "all", lie="CURRENT.new")
         claims.claim(trials.torn, "without its fsync CURRENT is torn: the file system does forget")
     print(f"the matrix has {size} points ({', '.join(f'{k} 1..{n}' for k, n in NTH.items())}; before, after and errors); "
           f"{trials.number} run: {trials.died} deaths, {trials.failed} failing calls, {trials.missed} not reached; by kind {trials.hit}; "
