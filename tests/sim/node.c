@@ -35,6 +35,17 @@ static void put_on_wire(struct node *node, unsigned to, enum event_kind kind, co
 {
     struct world *world = node->world;
     world->stats.messages++;
+    if (world->extension->on_send != NULL) {
+        if (node->dying) {
+            return; /* It has died at a message before, in this very event. */
+        }
+        enum world_moment moment =
+            world->extension->on_send(world, node->number, kind == EVENT_DELIVER, bytes, size);
+        node->dying = moment != WORLD_GO_ON;
+        if (moment == WORLD_DIE_BEFORE) {
+            return;
+        }
+    }
     if (world->cut[node->number][to]) {
         return;
     }
@@ -197,6 +208,9 @@ void node_init(struct world *world, unsigned number)
     *node = (struct node){.world = world, .number = number};
     node->writes_last = &node->writes;
     node->disk = sim_disk_new(rand_next(&world->rand));
+    if (world->extension->on_disk != NULL) {
+        world->extension->on_disk(world, number, node->disk);
+    }
     sim_disk_set_torn(node->disk, world->options.torn != 0);
     uint64_t drift = world->options.drift_permille;
     node->clock_permille = 1000 - drift + rand_below(&world->rand, 2 * drift + 1);

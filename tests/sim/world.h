@@ -77,6 +77,9 @@ void world_options_print(const struct world_options *options);
 /* No faults at all, default control settings, `nodes` nodes: for directed tests. */
 void world_options_calm(uint32_t nodes, struct world_options *options);
 
+/* What becomes of a node at an operation (crash_points.c). */
+enum world_moment { WORLD_GO_ON, WORLD_DIE_BEFORE, WORLD_DIE_AFTER };
+
 /* What runs on each node. `self` is what node_open made; functions may be NULL but node_open,
  * node_close and fsm. Nodes are numbered from 0 here; their control id is node + 1. */
 struct world_extension {
@@ -104,6 +107,11 @@ struct world_extension {
     void (*finish)(struct world *world, void *const *selves, unsigned nodes);
     /* The faulty phase has ended; stop making new work. */
     void (*on_heal)(struct world *world);
+    /* A node's disk was made, before anything happens on it. */
+    void (*on_disk)(struct world *world, unsigned node, struct sim_disk *disk);
+    /* A node sends something: of the control room, or world_send()'s. It may die at it. */
+    enum world_moment (*on_send)(struct world *world, unsigned from, bool is_control,
+                                 const uint8_t *bytes, size_t size);
 };
 
 /* A state machine of marked commands with its own clients, hashes.h: what tests the core alone. */
