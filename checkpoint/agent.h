@@ -57,9 +57,9 @@ struct agent_capture {
 /* Between the node of a shard and those that are to hold a copy of it, while its epoch is open. May
  * be lost, doubled or late: said again until the shard is prepared. */
 enum agent_word_kind {
-    AGENT_OFFER = 1, /* shard's node to holder: it is durable here, fetch it */
-    AGENT_STORED =
-        2, /* holder to shard's node: the copy is durable here, its digest was compared */
+    AGENT_OFFER = 1,  /* shard's node to holder: it is durable here, fetch it */
+    AGENT_STORED = 2, /* holder to shard's node: the copy is durable here, and was compared */
+    AGENT_DOUBT = 3,  /* to a holder of a committed shard: what came of yours is not right */
 };
 
 #define AGENT_WORDS_MAX (STATE_NODES_MAX + COMMAND_HOLDERS_MAX)
@@ -110,6 +110,8 @@ struct agent {
     uint32_t good_next;
     uint64_t need_epoch; /* a run starts from it here: shards `need_ranks` must lie here; 0: none */
     uint64_t need_ranks;
+    uint64_t doubt_epoch; /* another node found that shards `doubt_ranks` here are not right */
+    uint64_t doubt_ranks;
     uint64_t scrub_next;   /* the epoch from which on the background check goes on; 0: none */
     uint64_t scrubs;       /* background checks that came to their end */
     uint32_t tries;        /* of copying; another holder is asked each time */
@@ -179,12 +181,18 @@ bool agent_holds_capture(const struct agent *agent, const struct state *state);
 bool agent_need(struct agent *agent, uint64_t epoch, uint64_t ranks);
 /* What is known to be right is doubted: a reader found damage. */
 void agent_doubt(struct agent *agent, uint64_t epoch);
+/* Whether the shard lies here, published or staged, and whether its digest was compared. */
+bool agent_shard_here(const struct agent *agent, const struct state_epoch *epoch, uint32_t rank);
+bool agent_shard_good(const struct agent *agent, const struct state_epoch *epoch, uint32_t rank);
 /* Begins a background check of all that lies here; agent->scrubs counts those that ended. */
 void agent_scrub(struct agent *agent);
 
 /* What is to be said to others now, at most AGENT_WORDS_MAX; the same again until it is heard. */
 size_t agent_words(const struct agent *agent, const struct state *state,
                    struct agent_word words[AGENT_WORDS_MAX]);
+/* What is to be said once after this failed AGENT_COPY; false: nothing. */
+bool agent_word_of_failure(const struct agent_action *action, const struct agent_result *result,
+                           struct agent_word *ret_word);
 /* A word came from word->node. True: agent_next() may have more to do. */
 bool agent_hear(struct agent *agent, const struct state *state, const struct agent_word *word);
 

@@ -79,6 +79,17 @@ void agent_mark(struct agent *agent, uint64_t epoch, uint64_t good, uint64_t bad
     }
 }
 
+bool agent_shard_here(const struct agent *agent, const struct state_epoch *epoch, uint32_t rank)
+{
+    return ((agent_here(agent, epoch->epoch, true) | agent_here(agent, epoch->epoch, false)) &
+            agent_bit(rank)) != 0;
+}
+
+bool agent_shard_good(const struct agent *agent, const struct state_epoch *epoch, uint32_t rank)
+{
+    return (agent_trusted(agent, epoch) & agent_bit(rank)) != 0;
+}
+
 bool agent_need(struct agent *agent, uint64_t epoch, uint64_t ranks)
 {
     agent->need_epoch = epoch;
@@ -167,6 +178,36 @@ static bool hear_offer(struct agent *agent, const struct state_job *job,
     return true;
 }
 
+bool agent_word_of_failure(const struct agent_action *action, const struct agent_result *result,
+                           struct agent_word *ret_word)
+{
+    int code = result->code;
+    if (action->kind != AGENT_COPY || action->manifest.decided_index == 0 ||
+        (code != ERR_DAMAGED && code != ERR_NOT_FOUND)) {
+        return false; /* A connection that broke says nothing of the copy. */
+    }
+    *ret_word = (struct agent_word){.kind = AGENT_DOUBT,
+                                    .node = action->from,
+                                    .job = action->job,
+                                    .epoch = action->epoch,
+                                    .rank = action->rank,
+                                    .size = action->size};
+    memcpy(ret_word->sha256, action->sha256, SHA256_SIZE);
+    return true;
+}
+
+static bool hear_doubt(struct agent *agent, const struct state_job *job,
+                       const struct agent_word *word)
+{
+    const struct state_epoch *epoch = state_epoch(job, word->epoch);
+    if (epoch == NULL || word->rank >= epoch->shards_count || agent->doubt_epoch == word->epoch) {
+        return false; /* Or it is being looked at. */
+    }
+    agent->doubt_epoch = word->epoch;
+    agent->doubt_ranks = agent_bit(word->rank);
+    return true;
+}
+
 bool agent_hear(struct agent *agent, const struct state *state, const struct agent_word *word)
 {
     const struct state_job *job = state_job(state, agent->job);
@@ -175,6 +216,9 @@ bool agent_hear(struct agent *agent, const struct state *state, const struct age
     }
     if (word->kind == AGENT_OFFER) {
         return hear_offer(agent, job, word);
+    }
+    if (word->kind == AGENT_DOUBT) {
+        return hear_doubt(agent, job, word);
     }
     uint64_t bit = agent_bit(word->node - 1);
     if (word->epoch != agent->staged_epoch || word->size != agent->staged_size ||
@@ -288,6 +332,10 @@ enum agent_kind agent_next_verify(struct look *look)
         uint64_t doubtful = welcome_ranks(look, &here);
         doubtful |= agent->need_epoch == number ? agent->need_ranks & here.ranks : 0;
         doubtful &= ~good_ranks(agent, number);
+        if (agent->doubt_epoch == number) {
+            doubtful |= agent->doubt_ranks & here.ranks;
+            agent->doubt_epoch = 0;
+        }
         if (agent->scrub_next != 0 && number >= agent->scrub_next) {
             doubtful |= here.ranks;
             agent->scrub_next = number + 1;

@@ -107,6 +107,8 @@ enum state_outcome state_on_dropped(const struct entry *entry, const struct comm
                              "job %" PRIu64 ": node %" PRIu32 " holds no copy of epoch %" PRIu64,
                              c->job, c->node, c->epoch);
     }
+    /* Whoever lost its own shard owes no word on it: others hold it now. */
+    shard->published = shard->published || shard->node == c->node;
     if (shard->holders_count == 0) {
         lose_epoch(entry, job, at);
     }

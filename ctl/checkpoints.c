@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "ctl/document.h"
 #include "ctl/folder.h"
+#include "ctl/sources.h"
 #include "ctl/terminal.h"
 
 static void draw_list(const struct ctl *ctl, const json_t *document, struct buf *out)
@@ -197,6 +198,9 @@ int run_checkpoint_show(struct ctl *ctl, struct problem *problem)
 
 int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
 {
+    if (ctl->args.words_count == 0) {
+        return run_checkpoint_copies(ctl, problem);
+    }
     struct folder folder;
     struct checkpoint_verdict verdict = {0};
     int code = folder_open(ctl->args.words[0], &folder, problem);
@@ -264,59 +268,6 @@ static int fetch_file(struct client *client, char *job, uint64_t epoch, char *na
                                name, (unsigned long long)offset, (unsigned long long)total);
         }
     }
-}
-
-#define SOURCES_MAX 65
-
-struct sources {
-    struct client *clients[SOURCES_MAX];
-    char names[SOURCES_MAX][64];
-    size_t count;
-};
-
-static void sources_close(struct sources *sources)
-{
-    for (size_t i = 0; i < sources->count; i++) {
-        client_close(sources->clients[i]);
-    }
-    sources->count = 0;
-}
-
-/* The named daemon, and all others that it knows and that can be reached. */
-static int sources_open(struct ctl *ctl, struct sources *sources, struct problem *problem)
-{
-    struct answer answer = {NULL, NULL};
-    Ctl__Empty empty;
-    ctl__empty__init(&empty);
-    Ctl__Request request;
-    ctl__request__init(&request);
-    request.ask_case = CTL__REQUEST__ASK_NODES;
-    request.nodes = &empty;
-    int code = client_open_for(ctl, &sources->clients[0], problem);
-    if (code != 0) {
-        return code;
-    }
-    sources->count = 1;
-    code = client_call(sources->clients[0], &request, &answer, problem);
-    size_t index = 0;
-    json_t *node = NULL;
-    json_array_foreach(document_list(answer.json, "nodes"), index, node)
-    {
-        struct problem unreachable = {0};
-        size_t at = document_true(node, "self") ? 0 : sources->count;
-        if (at > 0 &&
-            (sources->count == SOURCES_MAX ||
-             client_open(document_text(node, "address"), client_identity_named(&ctl->args), 3000,
-                         &sources->clients[at], &unreachable) != 0)) {
-            say(ctl, "node %s is left out: %s", document_text(node, "name"), unreachable.err.text);
-            continue;
-        }
-        (void)snprintf(sources->names[at], sizeof(sources->names[at]), "%s",
-                       document_text(node, "name"));
-        sources->count += at > 0 ? 1 : 0;
-    }
-    answer_done(&answer);
-    return code;
 }
 
 static int fetch_shard(const struct sources *sources, const struct manifest *manifest,

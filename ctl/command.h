@@ -95,6 +95,7 @@ struct problem {
     struct err err;
     char hint[ERR_TEXT_SIZE];
     struct buf faults; /* lines, where there are several: shown before the error, listed in JSON */
+    bool printed; /* the document that says it is on stdout: no error document follows */
 };
 
 int problem_set(struct problem *problem, int code, const char *format, ...)
@@ -164,6 +165,8 @@ int run_doctor(struct ctl *ctl, struct problem *problem);
 int run_checkpoints(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_show(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_verify(struct ctl *ctl, struct problem *problem);
+int run_checkpoint_copies(struct ctl *ctl, struct problem *problem);
+int run_checkpoint_prune(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_fetch(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_export(struct ctl *ctl, struct problem *problem);
 int run_bench_tiles(struct ctl *ctl, struct problem *problem);

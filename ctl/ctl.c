@@ -113,7 +113,7 @@ static int finish(const struct ctl *ctl, int code, const struct problem *problem
         terminal_say_lines(problem->hint);
     }
     bool job_ended = code == ERR_JOB_FAILED; /* Its document was printed. */
-    if (!job_ended && code != ERR_UNHEALTHY &&
+    if (!job_ended && !problem->printed && code != ERR_UNHEALTHY &&
         (ctl->args.output == OUTPUT_JSON || ctl->args.output == OUTPUT_JSONL)) {
         print_error_document(ctl, problem, status);
     }

@@ -7,9 +7,9 @@
 
 #include "base/assert.h"
 #include "daemon/api_room.h"
+#include "daemon/ask_room.h"
 #include "daemon/connection.h"
 #include "daemon/documents.h"
-#include "daemon/piece.h"
 
 #define LOG_LINES_A_REPLY 256
 
@@ -17,7 +17,7 @@
 static struct facts_job job_read;
 static struct facts_epoch epoch_read;
 
-static const struct facts *facts_of(const struct connection *connection)
+const struct facts *ask_facts(const struct connection *connection)
 {
     return connection->api->settings.facts;
 }
@@ -54,39 +54,39 @@ static void reply_document(struct connection *connection, json_t *document, bool
 }
 
 /* The last reply was made. */
-static void finish(struct connection *connection)
+void ask_finish(struct connection *connection)
 {
     connection->ask.state = ASK_IDLE;
     connection_flush(connection);
 }
 
-static void fail(struct connection *connection, int code, const char *text, const char *hint)
+void ask_fail(struct connection *connection, int code, const char *text, const char *hint)
 {
     reply_error(connection, code, text, hint);
-    finish(connection);
+    ask_finish(connection);
 }
 
-static void answer(struct connection *connection, json_t *document)
+void ask_answer(struct connection *connection, json_t *document)
 {
     reply_document(connection, document, /* more= */ false);
-    finish(connection);
+    ask_finish(connection);
 }
 
 /* ---- jobs ---- */
 
 /* A job by its id, or the newest of a name, or the newest of all. 0 after a failure was replied. */
-static uint64_t find_job(struct connection *connection, const char *wanted)
+uint64_t ask_find_job(struct connection *connection, const char *wanted)
 {
     static uint64_t ids[FACTS_JOBS_MAX];
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     size_t count = facts->job_ids(facts->daemon, ids, FACTS_JOBS_MAX);
     ASSERT(count <= FACTS_JOBS_MAX);
     if (wanted[0] == '\0' && count > 0) {
         return ids[count - 1];
     }
     if (wanted[0] == '\0') {
-        fail(connection, ERR_NOT_FOUND, "there is no job yet",
-             "hand one in: coppeliusctl submit JOB.yaml");
+        ask_fail(connection, ERR_NOT_FOUND, "there is no job yet",
+                 "hand one in: coppeliusctl submit JOB.yaml");
         return 0;
     }
     bool is_number = strspn(wanted, "0123456789") == strlen(wanted) && strlen(wanted) < 20;
@@ -104,24 +104,24 @@ static uint64_t find_job(struct connection *connection, const char *wanted)
     }
     char text[128];
     (void)snprintf(text, sizeof(text), "there is no job '%.63s'", wanted);
-    fail(connection, ERR_NOT_FOUND, text,
-         "`coppeliusctl jobs` lists them; a job has an id and a name");
+    ask_fail(connection, ERR_NOT_FOUND, text,
+             "`coppeliusctl jobs` lists them; a job has an id and a name");
     return 0;
 }
 
 static void answer_job(struct connection *connection, uint64_t id)
 {
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     if (!facts->job(facts->daemon, id, &job_read)) {
-        fail(connection, ERR_NOT_FOUND, "the job is not known here any more",
-             "`coppeliusctl jobs` lists those that are");
+        ask_fail(connection, ERR_NOT_FOUND, "the job is not known here any more",
+                 "`coppeliusctl jobs` lists those that are");
         return;
     }
-    answer(connection, document_job(facts, &job_read));
+    ask_answer(connection, document_job(facts, &job_read));
 }
 
 /* What a verb came to. */
-static void on_done(void *context, const struct facts_result *result)
+void ask_on_done(void *context, const struct facts_result *result)
 {
     struct connection *connection = context;
     ASSERT(connection->ask.busy);
@@ -131,18 +131,18 @@ static void on_done(void *context, const struct facts_result *result)
         return;
     }
     if (result->err.code != 0) {
-        fail(connection, result->err.code,
-             result->faults != NULL ? result->faults : result->err.text, result->hint);
+        ask_fail(connection, result->err.code,
+                 result->faults != NULL ? result->faults : result->err.text, result->hint);
         return;
     }
     answer_job(connection, result->job);
 }
 
 /* A verb was begun, or it failed at once. */
-static void began(struct connection *connection, int status, const struct err *err)
+void ask_began(struct connection *connection, int status, const struct err *err)
 {
     if (status != 0) {
-        fail(connection, err->code, err->text, "");
+        ask_fail(connection, err->code, err->text, "");
         return;
     }
     connection->ask.state = ASK_VERB;
@@ -151,7 +151,7 @@ static void began(struct connection *connection, int status, const struct err *e
 
 static void submit(struct connection *connection, const Ctl__Submit *request)
 {
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     struct facts_submit job = {.text = request->job_text,
                                .text_size = strlen(request->job_text),
                                .file_name = request->file_name,
@@ -160,24 +160,24 @@ static void submit(struct connection *connection, const Ctl__Submit *request)
                                .overrides_count = request->n_overrides,
                                .from = request->from};
     if (request->uuid.len != sizeof(job.uuid)) {
-        fail(connection, ERR_PROTO, "submit: the uuid has not 16 bytes",
-             "use this version's coppeliusctl");
+        ask_fail(connection, ERR_PROTO, "submit: the uuid has not 16 bytes",
+                 "use this version's coppeliusctl");
         return;
     }
     if (job.text_size > FACTS_JOB_TEXT_MAX || job.overrides_count > 64) {
-        fail(connection, ERR_JOB, "the job file is over 1 MiB, or there are over 64 --set",
-             "put large lists into files of their own");
+        ask_fail(connection, ERR_JOB, "the job file is over 1 MiB, or there are over 64 --set",
+                 "put large lists into files of their own");
         return;
     }
     if ((job.folder[0] != '\0' && job.folder[0] != '/') ||
         (job.from[0] != '\0' && job.from[0] != '/')) {
-        fail(connection, ERR_PROTO, "submit: folder and from must be absolute paths",
-             "use this version's coppeliusctl");
+        ask_fail(connection, ERR_PROTO, "submit: folder and from must be absolute paths",
+                 "use this version's coppeliusctl");
         return;
     }
     memcpy(job.uuid, request->uuid.data, sizeof(job.uuid));
     struct err err = {0};
-    began(connection, facts->submit(facts->daemon, &job, on_done, connection, &err), &err);
+    ask_began(connection, facts->submit(facts->daemon, &job, ask_on_done, connection, &err), &err);
 }
 
 typedef int verb_fn(void *daemon, uint64_t job, facts_done_fn *done, void *context,
@@ -185,10 +185,11 @@ typedef int verb_fn(void *daemon, uint64_t job, facts_done_fn *done, void *conte
 
 static void job_verb(struct connection *connection, verb_fn *verb, const char *wanted)
 {
-    uint64_t id = find_job(connection, wanted);
+    uint64_t id = ask_find_job(connection, wanted);
     if (id != 0) {
         struct err err = {0};
-        began(connection, verb(facts_of(connection)->daemon, id, on_done, connection, &err), &err);
+        ask_began(connection,
+                  verb(ask_facts(connection)->daemon, id, ask_on_done, connection, &err), &err);
     }
 }
 
@@ -220,7 +221,7 @@ static void send_values(struct connection *connection)
     buf_done(&ask->document);
     free(ask->values);
     ask->values = NULL;
-    finish(connection);
+    ask_finish(connection);
 }
 
 static void on_predicted(void *context, struct facts_prediction *prediction)
@@ -236,7 +237,7 @@ static void on_predicted(void *context, struct facts_prediction *prediction)
     }
     if (prediction->err.code != 0) {
         ASSERT(prediction->values == NULL);
-        fail(connection, prediction->err.code, prediction->err.text, prediction->hint);
+        ask_fail(connection, prediction->err.code, prediction->err.text, prediction->hint);
         return;
     }
     document_put(document_predict(prediction), &ask->document);
@@ -261,7 +262,7 @@ static void verb_tick(struct connection *connection)
 
 static void predict(struct connection *connection, const Ctl__Predict *request)
 {
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     struct facts_predict question = {.checkpoint = request->checkpoint,
                                      .data_path = request->data_path,
                                      .data_settings = request->data_settings,
@@ -269,101 +270,18 @@ static void predict(struct connection *connection, const Ctl__Predict *request)
                                      .metrics = request->metrics,
                                      .meter = &connection->ask.meter};
     if (question.checkpoint[0] != '/' || question.data_path[0] != '/') {
-        fail(connection, ERR_USAGE,
-             "predict: checkpoint and data must be absolute paths on the daemon's machine", "");
+        ask_fail(connection, ERR_USAGE,
+                 "predict: checkpoint and data must be absolute paths on the daemon's machine", "");
         return;
     }
     if (strcmp(question.rows, "all") != 0 && strcmp(question.rows, "train") != 0 &&
         strcmp(question.rows, "test") != 0) {
-        fail(connection, ERR_USAGE, "predict: rows must be all, train or test", "");
+        ask_fail(connection, ERR_USAGE, "predict: rows must be all, train or test", "");
         return;
     }
     struct err err = {0};
-    began(connection, facts->predict(facts->daemon, &question, on_predicted, connection, &err),
-          &err);
-}
-
-/* ---- checkpoints ---- */
-
-static void on_piece(void *context, const struct piece *piece)
-{
-    struct connection *connection = context;
-    ASSERT(connection->ask.busy);
-    connection->ask.busy = false;
-    if (connection->state == CONNECTION_CLOSED) {
-        connection_release(connection);
-        return;
-    }
-    if (piece->err.code != 0) {
-        fail(connection, piece->err.code, piece->err.text,
-             "`coppeliusctl checkpoint list` says which epochs there are");
-        return;
-    }
-    union {
-        const uint8_t *in;
-        uint8_t *out;
-    } bytes = {piece->bytes};
-    Ctl__Reply reply;
-    ctl__reply__init(&reply);
-    reply.id = connection->ask.id;
-    reply.data = (ProtobufCBinaryData){.len = piece->size, .data = bytes.out};
-    reply.total = piece->total;
-    connection_reply(connection, &reply);
-    finish(connection);
-}
-
-/* The epoch asked for, or the newest one that is published here; false: there is none. */
-static bool find_epoch(const struct facts *facts, uint64_t job, uint64_t wanted)
-{
-    static uint64_t epochs[FACTS_EPOCHS_MAX];
-    size_t count = facts->epoch_ids(facts->daemon, job, epochs, FACTS_EPOCHS_MAX);
-    ASSERT(count <= FACTS_EPOCHS_MAX);
-    for (size_t i = count; i > 0; i--) {
-        if ((wanted == 0 || epochs[i - 1] == wanted) &&
-            facts->epoch(facts->daemon, job, epochs[i - 1], &epoch_read) &&
-            strcmp(epoch_read.state, "published") == 0 && epoch_read.folder[0] != '\0') {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void checkpoint_file(struct connection *connection, const Ctl__CheckpointFile *request)
-{
-    const struct facts *facts = facts_of(connection);
-    if (!piece_name_is_good(request->name)) {
-        fail(connection, ERR_USAGE,
-             "checkpoint: a file's name has letters, digits, '-', '_' and '.' only, and does not "
-             "begin with '.'",
-             "names are in manifest.json");
-        return;
-    }
-    uint64_t job = find_job(connection, request->job);
-    if (job == 0) {
-        return;
-    }
-    if (!find_epoch(facts, job, request->epoch)) {
-        fail(connection, ERR_NOT_FOUND, "no such published epoch on this node",
-             "`coppeliusctl checkpoint list` says which nodes hold it");
-        return;
-    }
-    struct err err = {0};
-    began(connection,
-          piece_read(connection->api->loop, epoch_read.folder, request->name, request->offset,
-                     API_PIECE_SIZE, on_piece, connection, &err),
-          &err);
-}
-
-static void checkpoint_list(struct connection *connection, const Ctl__CheckpointList *request)
-{
-    uint64_t job = 0;
-    if (request->job[0] != '\0') {
-        job = find_job(connection, request->job);
-        if (job == 0) {
-            return;
-        }
-    }
-    answer(connection, document_checkpoints(facts_of(connection), job));
+    ask_began(connection, facts->predict(facts->daemon, &question, on_predicted, connection, &err),
+              &err);
 }
 
 /* ---- streams ---- */
@@ -372,7 +290,7 @@ static void checkpoint_list(struct connection *connection, const Ctl__Checkpoint
 static void tell_epoch(struct connection *connection)
 {
     struct ask *ask = &connection->ask;
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     if (!job_read.has_epoch || (ask->has_epoch && job_read.epoch == ask->epoch)) {
         return;
     }
@@ -388,9 +306,9 @@ static void tell_epoch(struct connection *connection)
 static void watch_tick(struct connection *connection)
 {
     struct ask *ask = &connection->ask;
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     if (!facts->job(facts->daemon, ask->job, &job_read)) {
-        fail(connection, ERR_NOT_FOUND, "the job is not known here any more", "");
+        ask_fail(connection, ERR_NOT_FOUND, "the job is not known here any more", "");
         return;
     }
     uint64_t version = facts->job_version(facts->daemon, ask->job);
@@ -412,7 +330,7 @@ static void watch_tick(struct connection *connection)
     }
     ask->begun = true;
     if (job_read.ended || !ask->follow) {
-        answer(connection, document_end(facts, &job_read));
+        ask_answer(connection, document_end(facts, &job_read));
         return;
     }
     connection_flush(connection);
@@ -420,7 +338,7 @@ static void watch_tick(struct connection *connection)
 
 static void watch(struct connection *connection, const Ctl__JobWatch *request)
 {
-    uint64_t id = find_job(connection, request->job);
+    uint64_t id = ask_find_job(connection, request->job);
     if (id != 0) {
         connection->ask.state = ASK_WATCH;
         connection->ask.job = id;
@@ -443,7 +361,7 @@ static void logs_tick(struct connection *connection)
                        !last);
     }
     if (last) {
-        finish(connection);
+        ask_finish(connection);
     } else {
         connection_flush(connection);
     }
@@ -452,10 +370,10 @@ static void logs_tick(struct connection *connection)
 static void logs(struct connection *connection, const Ctl__JobLogs *request)
 {
     struct ask *ask = &connection->ask;
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     ask->needles_count = 0;
     if (request->job[0] != '\0') {
-        uint64_t id = find_job(connection, request->job);
+        uint64_t id = ask_find_job(connection, request->job);
         if (id == 0) {
             return;
         }
@@ -485,7 +403,7 @@ static void on_doctor(void *context, const struct document_check *checks, size_t
         connection_release(connection);
         return;
     }
-    answer(connection, document_doctor(checks, checks_count));
+    ask_answer(connection, document_doctor(checks, checks_count));
 }
 
 /* ---- the door ---- */
@@ -497,22 +415,22 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     ASSERT(!ask->busy);
     *ask = (struct ask){.id = request->id};
     if (!connection->may_change && !ask_only_looks(request)) {
-        fail(connection, ERR_AUTH, "your certificate lets you look and not change",
-             "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
-             "socket on the node itself");
+        ask_fail(connection, ERR_AUTH, "your certificate lets you look and not change",
+                 "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
+                 "socket on the node itself");
         return;
     }
-    const struct facts *facts = facts_of(connection);
+    const struct facts *facts = ask_facts(connection);
     struct err err = {0};
     switch (request->ask_case) {
     case CTL__REQUEST__ASK_SUBMIT:
         submit(connection, request->submit);
         break;
     case CTL__REQUEST__ASK_JOB_LIST:
-        answer(connection, document_jobs(facts));
+        ask_answer(connection, document_jobs(facts));
         break;
     case CTL__REQUEST__ASK_JOB_SHOW: {
-        uint64_t id = find_job(connection, request->job_show->job);
+        uint64_t id = ask_find_job(connection, request->job_show->job);
         if (id != 0) {
             answer_job(connection, id);
         }
@@ -534,34 +452,40 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
         logs(connection, request->job_logs);
         break;
     case CTL__REQUEST__ASK_NODES:
-        answer(connection, document_nodes(facts));
+        ask_answer(connection, document_nodes(facts));
         break;
     case CTL__REQUEST__ASK_CHECKPOINT_LIST:
-        checkpoint_list(connection, request->checkpoint_list);
+        ask_checkpoint_list(connection, request->checkpoint_list);
         break;
     case CTL__REQUEST__ASK_CHECKPOINT_FILE:
-        checkpoint_file(connection, request->checkpoint_file);
+        ask_checkpoint_file(connection, request->checkpoint_file);
+        break;
+    case CTL__REQUEST__ASK_CHECKPOINT_VERIFY:
+        ask_checkpoint_verify(connection, request->checkpoint_verify->job);
+        break;
+    case CTL__REQUEST__ASK_CHECKPOINT_PRUNE:
+        ask_checkpoint_prune(connection, request->checkpoint_prune);
         break;
     case CTL__REQUEST__ASK_PREDICT:
         predict(connection, request->predict);
         break;
     case CTL__REQUEST__ASK_SESSION:
-        answer(connection, document_session(facts));
+        ask_answer(connection, document_session(facts));
         break;
     case CTL__REQUEST__ASK_CLUSTER_STATUS:
-        answer(connection, document_cluster(facts));
+        ask_answer(connection, document_cluster(facts));
         break;
     case CTL__REQUEST__ASK_DOCTOR:
-        began(connection,
-              doctor_run(connection->api->loop, connection->api->settings.doctor, facts, on_doctor,
-                         connection, &err),
-              &err);
+        ask_began(connection,
+                  doctor_run(connection->api->loop, connection->api->settings.doctor, facts,
+                             on_doctor, connection, &err),
+                  &err);
         break;
     case CTL__REQUEST__ASK__NOT_SET:
     case _CTL__REQUEST__ASK__CASE_IS_INT_SIZE:
     default:
-        fail(connection, ERR_PROTO, "a question that this daemon does not know",
-             "use the coppeliusctl of this daemon's version");
+        ask_fail(connection, ERR_PROTO, "a question that this daemon does not know",
+                 "use the coppeliusctl of this daemon's version");
         break;
     }
 }

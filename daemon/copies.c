@@ -21,6 +21,22 @@
 
 #define WORD_SIZE (1 + 8 + 8 + 4 + 8 + SHA256_SIZE)
 
+static void say_word(struct publication *p, const struct agent_word *word)
+{
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    buf_put_u8(&bytes, (uint8_t)word->kind);
+    buf_put_u64(&bytes, word->job);
+    buf_put_u64(&bytes, word->epoch);
+    buf_put_u32(&bytes, word->rank);
+    buf_put_u64(&bytes, word->size);
+    buf_put(&bytes, word->sha256, SHA256_SIZE);
+    ASSERT(bytes.size == WORD_SIZE);
+    /* What does not get through is said again. */
+    (void)mesh_send(p->daemon->mesh, word->node, FRAME_SHARD, bytes.bytes, bytes.size, &err);
+    buf_done(&bytes);
+}
+
 static void say_words(struct publication *p)
 {
     struct agent_word words[AGENT_WORDS_MAX];
@@ -31,18 +47,7 @@ static void say_words(struct publication *p)
     size_t count = agent_words(&p->agent, &p->daemon->state, words);
     p->words_ms = count > 0 ? now : 0;
     for (size_t i = 0; i < count; i++) {
-        struct buf bytes = BUF_NONE;
-        struct err err = {0};
-        buf_put_u8(&bytes, (uint8_t)words[i].kind);
-        buf_put_u64(&bytes, words[i].job);
-        buf_put_u64(&bytes, words[i].epoch);
-        buf_put_u32(&bytes, words[i].rank);
-        buf_put_u64(&bytes, words[i].size);
-        buf_put(&bytes, words[i].sha256, SHA256_SIZE);
-        ASSERT(bytes.size == WORD_SIZE);
-        /* What does not get through is said again. */
-        (void)mesh_send(p->daemon->mesh, words[i].node, FRAME_SHARD, bytes.bytes, bytes.size, &err);
-        buf_done(&bytes);
+        say_word(p, &words[i]);
     }
 }
 
@@ -55,7 +60,7 @@ void publish_on_word(struct daemon *daemon, uint32_t node, const uint8_t *bytes,
     word.rank = read_u32(&in);
     word.size = read_u64(&in);
     read_bytes(&in, word.sha256, SHA256_SIZE);
-    if (in.failed || in.size != 0 || (word.kind != AGENT_OFFER && word.kind != AGENT_STORED)) {
+    if (in.failed || in.size != 0 || word.kind < AGENT_OFFER || word.kind > AGENT_DOUBT) {
         log_warning("publish.word", "from=%u bytes=%zu next=\"dropped\"", node, size);
         return;
     }
@@ -80,7 +85,6 @@ bool copies_begin(struct publication *p)
     (void)snprintf(pull->holder, sizeof(pull->holder), "%s", member->name);
     (void)snprintf(pull->address, sizeof(pull->address), "%s", member->address);
     pull->settings = (struct fetch_settings){.cluster = daemon->cluster,
-                                             .trust = daemon->trust,
                                              .node = daemon->name,
                                              .node_id = daemon->node_id,
                                              .incarnation = daemon->incarnation,
@@ -88,6 +92,7 @@ bool copies_begin(struct publication *p)
                                              .generation = daemon->state.generation,
                                              .holder = pull->holder,
                                              .address = pull->address,
+                                             .trust = daemon->trust,
                                              .connect_ms = CONNECT_MS,
                                              .silence_ms = SILENCE_MS,
                                              .answer_ms = 2 * SILENCE_MS,
@@ -150,8 +155,12 @@ void copies_done(struct publication *p)
     const struct agent_action *action = &p->action;
     const struct agent_result *result = &p->result;
     double seconds = (double)(clock_now_ns() - p->started_ns) * 1e-9;
+    struct agent_word word;
     p->served = 0;
     p->words_ms = 0;
+    if (agent_word_of_failure(action, result, &word)) {
+        say_word(p, &word);
+    }
     if (action->kind == AGENT_COPY) {
         serve_count_in(p->daemon->serve, action->from, p->pull.bytes);
         p->daemon->publication_stats.bytes_read += p->pull.bytes;
@@ -263,6 +272,57 @@ static void list_files(struct publication *p, const struct state_job *job)
     ASSERT(count <= most);
     serve_put_files(p->daemon->serve, p->job, files, count);
     free(files);
+}
+
+/* ---- for people ---- */
+
+bool publish_has(const struct daemon *daemon, uint64_t job, uint64_t epoch)
+{
+    const struct publication *p = publication_find(daemon, job);
+    for (uint32_t i = 0; p != NULL && p->agent.scanned && i < p->agent.view.published_count; i++) {
+        if (p->agent.view.published[i] == epoch) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t publish_verify(struct daemon *daemon, uint64_t job)
+{
+    struct publication *p = publication_find(daemon, job);
+    if (p == NULL) {
+        return 0; /* It has no files here. */
+    }
+    p->idle = false;
+    agent_scrub(&p->agent);
+    daemon_soon(daemon);
+    return p->agent.scrubs + 1;
+}
+
+bool publish_verified(const struct daemon *daemon, uint64_t job, uint64_t since)
+{
+    const struct publication *p = publication_find(daemon, job);
+    return p == NULL || since == 0 || p->agent.scrubs >= since;
+}
+
+const char *publish_here(const struct daemon *daemon, uint64_t job, const struct state_epoch *epoch,
+                         uint32_t rank)
+{
+    const struct publication *p = publication_find(daemon, job);
+    uint64_t bit = UINT64_C(1) << rank;
+    bool held = state_shard_held(&epoch->shards[rank], daemon->node_id);
+    if (p == NULL) {
+        return held ? "missing" : "";
+    }
+    for (size_t i = 0; i < STATE_EPOCHS_MAX; i++) {
+        if (p->bad_epoch[i] == epoch->epoch && (p->bad[i] & bit) != 0) {
+            return "damaged";
+        }
+    }
+    return agent_shard_here(&p->agent, epoch, rank)
+               ? agent_shard_good(&p->agent, epoch, rank) ? "verified" : "here"
+           : held ? "missing"
+                  : "";
 }
 
 /* ---- a run starts ---- */

@@ -283,6 +283,14 @@ uint64_t publish_current(const struct daemon *daemon, uint64_t job);
  */
 bool publish_seed_ready(struct daemon *daemon, uint64_t job, uint64_t generation, uint64_t epoch,
                         uint64_t first, uint64_t end);
+/* Whether the epoch is published here. */
+bool publish_has(const struct daemon *daemon, uint64_t job, uint64_t epoch);
+/* Begins to compare all that lies here of the job; ..._verified: when all was, since then. */
+uint64_t publish_verify(struct daemon *daemon, uint64_t job);
+bool publish_verified(const struct daemon *daemon, uint64_t job, uint64_t since);
+/* facts_shard.here */
+const char *publish_here(const struct daemon *daemon, uint64_t job, const struct state_epoch *epoch,
+                         uint32_t rank);
 void publish_on_word(struct daemon *daemon, uint32_t node, const uint8_t *bytes, size_t size);
 bool publish_holds_capture(const struct daemon *daemon, uint64_t job, uint64_t step);
 bool publish_busy(const struct daemon *daemon); /* something still to be written */
@@ -334,6 +342,9 @@ int verbs_cancel_job(void *daemon, uint64_t job, facts_done_fn *done, void *cont
                      struct err *err);
 int verbs_pause(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
 int verbs_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+int verbs_verify(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+int verbs_prune(void *daemon, uint64_t job, uint32_t keep, facts_done_fn *done, void *context,
+                struct err *err);
 
 int verbs_member(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
                  struct err *err);
@@ -344,6 +355,10 @@ int daemon_open_control(struct daemon *daemon, struct err *err);
 
 /* tell.c: fills daemon->facts */
 void tell_init(struct daemon *daemon);
+void tell_hex(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE]);
+/* tell_epoch.c: functions of struct facts */
+size_t tell_epoch_ids(void *daemon, uint64_t job, uint64_t *ret_epochs, size_t epochs_max);
+bool tell_epoch(void *daemon, uint64_t job, uint64_t epoch, struct facts_epoch *ret_epoch);
 /* tell_trust.c */
 void tell_trust(const struct daemon *daemon, struct facts_cluster *ret);
 void tell_trust_check(const struct daemon *daemon, struct facts_check *ret);

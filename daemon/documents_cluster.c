@@ -170,6 +170,13 @@ static json_t *epoch_object(const struct facts_job *job, const struct facts_epoc
         set(file, "name", text(epoch->shards[i].name));
         set(file, "bytes", integer(epoch->shards[i].size));
         set(file, "sha256", text_or_null(epoch->shards[i].sha256));
+        json_t *copies = must(json_array());
+        for (uint32_t k = 0; k < epoch->shards[i].copies_count; k++) {
+            add(copies, text(epoch->shards[i].copies[k]));
+        }
+        set(file, "copies", copies);
+        set(file, "copies_due", integer(epoch->shards[i].copies_due));
+        set(file, "here", text_or_null(epoch->shards[i].here));
         add(files, file);
     }
     set(object, "holders", holders);

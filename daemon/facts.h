@@ -258,12 +258,20 @@ struct facts_verdict {
 
 /* ---- checkpoints ---- */
 
+#define FACTS_COPIES_MAX 8
+
 struct facts_shard {
     uint32_t node_id;
     char node[FACTS_NAME_SIZE];
     char name[FACTS_NAME_SIZE]; /* the file's */
     char sha256[FACTS_DIGEST_SIZE];
     uint64_t size;
+    uint32_t copies_count; /* nodes that hold it, its own included, as the log knows */
+    char copies[FACTS_COPIES_MAX][FACTS_NAME_SIZE];
+    uint32_t copies_due; /* how many there are to be, its own included */
+    /* On the asked node: "verified" (its digest was compared since the daemon's start), "here",
+     * "damaged" (found so by the last check, put aside), "missing", or "" where it holds none. */
+    char here[12];
     bool prepared;  /* has voted */
     bool published; /* its CURRENT names the epoch or a newer one */
 };
@@ -464,6 +472,10 @@ struct facts {
     /* done comes when the change is agreed and applied here (result->job counts nothing). */
     int (*member)(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
                   struct err *err);
+    /* Compares all that lies here of the job's checkpoints; done when all was read once. */
+    int (*verify)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
+    int (*prune)(void *daemon, uint64_t job, uint32_t keep, facts_done_fn *done, void *context,
+                 struct err *err);
     int (*predict)(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
                    void *context, struct err *err);
 };

@@ -176,9 +176,12 @@ static int serve_shard(struct serve *serve, uint32_t node_id, const uint8_t dige
 static int read_file(const struct served *from, uint32_t part, uint64_t offset, void *bytes,
                      size_t size, struct err *err)
 {
-    if (part != 0 || offset > from->size || size > from->size - offset) {
-        return err_set(err, ERR_PROTO, "part %u has no %zu bytes at %llu", part, size,
-                       (unsigned long long)offset);
+    if (part != 0) {
+        return err_set(err, ERR_PROTO, "a shard has no part %u", part);
+    }
+    if (offset > from->size || size > from->size - offset) {
+        return err_set(err, ERR_DAMAGED, "the shard has %llu bytes here; %zu at %llu are asked for",
+                       (unsigned long long)from->size, size, (unsigned long long)offset);
     }
     for (size_t done = 0; done < size;) {
         ssize_t got = pread(from->fd, (uint8_t *)bytes + done, size - done, (off_t)(offset + done));

@@ -12,7 +12,7 @@
 #include "daemon/run.h"
 #include "daemon/verdict.h"
 
-static void hex_of(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
+void tell_hex(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
 {
     static const uint8_t none[SHA256_SIZE];
     text[0] = '\0';
@@ -320,8 +320,8 @@ static void tell_checkpoint(struct daemon *daemon, const struct state_job *job,
     ret->epoch_step = epoch->step;
     ret->epoch_ms = (int64_t)epoch->decided_ms;
     (void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s/%s", daemon->state_dir, path);
-    hex_of(epoch->parameter_sha256, ret->parameter_sha256);
-    hex_of(epoch->accumulator_sha256, ret->accumulator_sha256);
+    tell_hex(epoch->parameter_sha256, ret->parameter_sha256);
+    tell_hex(epoch->accumulator_sha256, ret->accumulator_sha256);
 }
 
 /* Why a job that is under way may not get on: what its participants say. */
@@ -372,8 +372,8 @@ static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
     if (state_job_active(job) && job->reason[0] == '\0') {
         tell_trouble(daemon, job, ret);
     }
-    hex_of(job->identity, ret->identity);
-    hex_of(job->dataset, ret->dataset);
+    tell_hex(job->identity, ret->identity);
+    tell_hex(job->dataset, ret->dataset);
     ret->nodes = job->participants_count;
     ret->dataset_known = job->partitioned;
     ret->generation = job->generation;
@@ -422,72 +422,6 @@ static uint64_t tell_job_version(void *context, uint64_t id)
     uint64_t ticks = run != NULL && run->job == id && reads_data(run) ? run->ticks : 0;
     return daemon->state.changes * 1000003U + ticks + (history != NULL ? history->version : 0) +
            (progress != NULL ? progress->step * 31U : 0) + publish_current(daemon, id) * 7919U;
-}
-
-static size_t tell_epoch_ids(void *context, uint64_t id, uint64_t *ret_epochs, size_t epochs_max)
-{
-    struct daemon *daemon = context;
-    const struct state_job *job = state_job(&daemon->state, id);
-    size_t count = 0;
-    if (job == NULL) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < job->epochs_count && count < epochs_max; i++) {
-        ret_epochs[count++] = job->epochs[i]->epoch;
-    }
-    if (job->open != NULL && count < epochs_max) {
-        ret_epochs[count++] = job->open->epoch;
-    }
-    return count;
-}
-
-static bool tell_epoch(void *context, uint64_t id, uint64_t number, struct facts_epoch *ret)
-{
-    struct daemon *daemon = context;
-    const struct state_job *job = state_job(&daemon->state, id);
-    const struct state_epoch *epoch = job != NULL ? state_epoch(job, number) : NULL;
-    if (epoch == NULL) {
-        return false;
-    }
-    memset(ret, 0, sizeof(*ret));
-    char folder[FOLDER_PATH_SIZE];
-    char path[FOLDER_PATH_SIZE];
-    checkpoint_job_folder(job, folder);
-    checkpoint_epoch_folder(folder, number, path);
-    uint64_t current = publish_current(daemon, id);
-    ret->epoch = number;
-    ret->step = epoch->step;
-    ret->generation = epoch->generation;
-    bool committed = state_epoch_committed(epoch);
-    (void)snprintf(ret->state, sizeof(ret->state), "%s", committed ? "published" : "publishing");
-    ret->current = current == number;
-    if (committed && current >= number && state_shard(epoch, daemon->node_id) != NULL) {
-        (void)snprintf(ret->folder, sizeof(ret->folder), "%s/%s", daemon->state_dir, path);
-    }
-    ret->committed_ms = (int64_t)epoch->decided_ms;
-    hex_of(epoch->parameter_sha256, ret->parameter_sha256);
-    hex_of(epoch->accumulator_sha256, ret->accumulator_sha256);
-    (void)snprintf(ret->policy, sizeof(ret->policy), "%s", job->policy);
-    ret->has_loss = committed;
-    ret->loss = command_double_of(epoch->loss_bits);
-    if (job->result.has_objective && job->result.epoch == number) {
-        ret->has_objective = true;
-        ret->objective = command_double_of(job->result.objective_bits);
-    }
-    for (uint32_t i = 0; i < epoch->shards_count && i < FACTS_NODES_MAX; i++) {
-        const struct state_shard *shard = &epoch->shards[i];
-        struct facts_shard *told = &ret->shards[ret->shards_count++];
-        told->node_id = shard->node;
-        (void)snprintf(told->node, sizeof(told->node), "%s",
-                       state_node_name(&daemon->state, shard->node));
-        checkpoint_shard_name(i, epoch->shards_count, told->name);
-        hex_of(shard->sha256, told->sha256);
-        told->size = shard->size;
-        told->prepared = shard->prepared;
-        told->published = shard->published;
-        ret->bytes += shard->size;
-    }
-    return true;
 }
 
 static void tell_publication(void *context, struct facts_publication *ret)
@@ -588,6 +522,8 @@ void tell_init(struct daemon *daemon)
         .pause = verbs_pause,
         .resume = verbs_resume,
         .member = verbs_member,
+        .verify = verbs_verify,
+        .prune = verbs_prune,
         .predict = predict_start,
     };
 }

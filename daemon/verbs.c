@@ -9,14 +9,16 @@
 #include "daemon/core.h"
 #include "proto/job.h"
 
-#define VERB_AGAIN_MS   500
-#define VERB_TIMEOUT_MS 30000
-#define VERBS_MAX       256
+#define VERB_AGAIN_MS     500
+#define VERB_TIMEOUT_MS   30000
+#define VERIFY_TIMEOUT_MS 3600000
+#define VERBS_MAX         256
 
 struct verb {
     struct verb *next;
-    struct command command;
-    char *text; /* submit: what command.submit.text points at */
+    struct command command; /* COMMAND_NONE: verify, which proposes nothing */
+    uint64_t verify;        /* publish_verify()'s */
+    char *text;             /* submit: what command.submit.text points at */
     uint64_t job;
     uint64_t until_ms;
     uint64_t proposed_ms;
@@ -96,6 +98,7 @@ static bool is_settled(const struct daemon *daemon, struct verb *verb)
     case COMMAND_DRAIN:
         return membership_settled(daemon, &verb->command);
     case COMMAND_NONE:
+        return publish_verified(daemon, verb->job, verb->verify);
     case COMMAND_RECOVER:
     case COMMAND_REPLICATED:
     case COMMAND_DROPPED:
@@ -159,6 +162,10 @@ void verbs_turn(struct daemon *daemon)
             ready = verb;
             continue;
         }
+        if (verb->command.kind == COMMAND_NONE) {
+            at = &verb->next;
+            continue;
+        }
         if (verb->proposed_ms == 0 || now - verb->proposed_ms >= VERB_AGAIN_MS) {
             verb->proposed_ms = now;
             name_turn(daemon, verb);
@@ -178,7 +185,8 @@ void verbs_turn(struct daemon *daemon)
             answer(verb, 0, "", "");
         } else {
             answer(verb, ERR_UNHEALTHY,
-                   control_leader(daemon->control) == 0
+                   verb->command.kind == COMMAND_NONE ? "the files could not be read in an hour"
+                   : control_leader(daemon->control) == 0
                        ? "the cluster has no leader now, so nothing can be written down"
                        : "the cluster did not write it down in 30 s",
                    "'coppeliusctl cluster status' shows who is missing; it may still take effect, "
@@ -325,6 +333,47 @@ int verbs_pause(void *context, uint64_t job, facts_done_fn *done, void *done_con
     command.stop.how = STOP_CAPTURE;
     (void)snprintf(command.stop.reason, sizeof(command.stop.reason), "paused by a person");
     return job_verb(context, job, &command, done, done_context, err);
+}
+
+int verbs_verify(void *context, uint64_t id, facts_done_fn *done, void *done_context,
+                 struct err *err)
+{
+    struct daemon *daemon = context;
+    if (state_job(&daemon->state, id) == NULL) {
+        return err_set(err, ERR_NOT_FOUND, "there is no job %llu", (unsigned long long)id);
+    }
+    struct verb *verb = verb_new(daemon, done, done_context, err);
+    if (verb == NULL) {
+        return err->code;
+    }
+    verb->job = id;
+    verb->until_ms = clock_now_ms() + VERIFY_TIMEOUT_MS;
+    verb->verify = publish_verify(daemon, id);
+    verb_put(daemon, verb);
+    return 0;
+}
+
+int verbs_prune(void *context, uint64_t id, uint32_t keep, facts_done_fn *done, void *done_context,
+                struct err *err)
+{
+    struct daemon *daemon = context;
+    if (state_job(&daemon->state, id) == NULL) {
+        return err_set(err, ERR_NOT_FOUND, "there is no job %llu", (unsigned long long)id);
+    }
+    if (keep < 1 || keep > COMMAND_KEEP_MAX) {
+        return err_set(err, ERR_USAGE, "prune: %u checkpoints; 1 to %d can be kept", keep,
+                       COMMAND_KEEP_MAX);
+    }
+    struct verb *verb = verb_new(daemon, done, done_context, err);
+    if (verb == NULL) {
+        return err->code;
+    }
+    verb->job = id;
+    verb->command = (struct command){.kind = COMMAND_PRUNE};
+    verb->command.prune.job = id;
+    verb->command.prune.keep = keep;
+    verb_put(daemon, verb);
+    return 0;
 }
 
 int verbs_resume(void *context, uint64_t id, facts_done_fn *done, void *done_context,

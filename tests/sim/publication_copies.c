@@ -15,6 +15,20 @@
 
 /* ---- words ---- */
 
+void pub_say(struct pub_node *node, const struct agent_word *word)
+{
+    struct buf bytes = BUF_NONE;
+    buf_put_u8(&bytes, MAIL_WORD);
+    buf_put_u8(&bytes, (uint8_t)word->kind);
+    buf_put_u64(&bytes, word->job);
+    buf_put_u64(&bytes, word->epoch);
+    buf_put_u32(&bytes, word->rank);
+    buf_put_u64(&bytes, word->size);
+    buf_put(&bytes, word->sha256, SHA256_SIZE);
+    world_send(node->world, node->node, pub_peer_of(word->node), bytes.bytes, bytes.size);
+    buf_done(&bytes);
+}
+
 void pub_words_tick(struct pub_node *node, struct pub_agent *a)
 {
     struct agent_word words[AGENT_WORDS_MAX];
@@ -25,16 +39,7 @@ void pub_words_tick(struct pub_node *node, struct pub_agent *a)
     size_t count = agent_words(&a->agent, node->state, words);
     a->words_ms = count > 0 ? now : a->words_ms;
     for (size_t i = 0; i < count; i++) {
-        struct buf bytes = BUF_NONE;
-        buf_put_u8(&bytes, MAIL_WORD);
-        buf_put_u8(&bytes, (uint8_t)words[i].kind);
-        buf_put_u64(&bytes, words[i].job);
-        buf_put_u64(&bytes, words[i].epoch);
-        buf_put_u32(&bytes, words[i].rank);
-        buf_put_u64(&bytes, words[i].size);
-        buf_put(&bytes, words[i].sha256, SHA256_SIZE);
-        world_send(node->world, node->node, pub_peer_of(words[i].node), bytes.bytes, bytes.size);
-        buf_done(&bytes);
+        pub_say(node, &words[i]);
     }
 }
 

@@ -139,6 +139,7 @@ void pub_files_tick(struct pub_node *node);
 void pub_capture(struct pub_node *node, uint64_t job, uint64_t step, bool ends);
 
 /* publication_copies.c */
+void pub_say(struct pub_node *node, const struct agent_word *word);
 void pub_words_tick(struct pub_node *node, struct pub_agent *a);
 void pub_on_word(struct pub_node *node, unsigned from, struct reader *in);
 void pub_copy(struct pub_node *node, const struct agent_action *action,

@@ -239,6 +239,10 @@ static void on_work(void *self, void *argument)
         world_die(node->world, node->node, result.err.text);
         return;
     }
+    struct agent_word word;
+    if (agent_word_of_failure(&a->action, &result, &word)) {
+        pub_say(node, &word);
+    }
     if (agent_done(&a->agent, &a->action, &result) != 0) {
         a->retry_ms = pub_now_ms(node) + RETRY_MS;
         counts->refused_stages += a->action.kind == AGENT_STAGE ? 1 : 0;
@@ -303,6 +307,10 @@ static void publish_own_vote(struct pub_node *node, struct pub_agent *a,
     checkpoint_shard_name((uint32_t)(shard - job->open->shards), early.shards_count,
                           a->action.shard);
     manifest_of_state(node->state, job, &early, &a->action.manifest);
+    a->action.ranks = agent_shard_here(&a->agent, &early, (uint32_t)(shard - job->open->shards))
+                          ? UINT64_C(1) << (shard - job->open->shards)
+                          : 0;
+    a->action.trusted = a->action.ranks;
     a->agent.busy = true;
     execute(node, a, &result);
     if (!sim_disk_dead(world_disk(node->world, node->node)) && !result.fatal) {

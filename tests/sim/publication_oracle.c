@@ -66,6 +66,7 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
             unsigned peer = pub_peer_of(epoch->shards[i].node);
             if (epoch->shards[i].published &&
+                state_shard_held(&epoch->shards[i], epoch->shards[i].node) &&
                 node->all->ever_current[peer][job->id - 1] < epoch->epoch) {
                 world_violation(node->world, "node %u said that it has published epoch %llu", peer,
                                 (unsigned long long)epoch->epoch);

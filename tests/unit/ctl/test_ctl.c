@@ -115,6 +115,8 @@ static void on_request(const Ctl__Request *request, struct ctl_server_answer *an
                         0);
         break;
     case CTL__REQUEST__ASK_DOCTOR:
+    case CTL__REQUEST__ASK_CHECKPOINT_VERIFY:
+    case CTL__REQUEST__ASK_CHECKPOINT_PRUNE:
         ctl_server_json(answer, "[1,2", 0); /* no JSON */
         break;
     case CTL__REQUEST__ASK__NOT_SET:

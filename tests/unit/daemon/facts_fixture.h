@@ -266,6 +266,21 @@ static int fixture_pause(void *daemon, uint64_t job, facts_done_fn *done, void *
     return fixture_verb(daemon, "pause", job, done, context);
 }
 
+static int fixture_verify(void *daemon, uint64_t job, facts_done_fn *done, void *context,
+                          struct err *err)
+{
+    (void)err;
+    return fixture_verb(daemon, "verify", job, done, context);
+}
+
+static int fixture_prune(void *daemon, uint64_t job, uint32_t keep, facts_done_fn *done,
+                         void *context, struct err *err)
+{
+    (void)keep;
+    (void)err;
+    return fixture_verb(daemon, "prune", job, done, context);
+}
+
 static int fixture_resume(void *daemon, uint64_t job, facts_done_fn *done, void *context,
                           struct err *err)
 {
@@ -307,6 +322,8 @@ static const struct facts *fixture_facts(void)
         .cancel = fixture_cancel,
         .pause = fixture_pause,
         .resume = fixture_resume,
+        .verify = fixture_verify,
+        .prune = fixture_prune,
         .predict = fixture_predict,
     };
     return &fixture.facts;
