@@ -7,7 +7,7 @@
  *   cuda_arena.c    layout and allocation
  *   cuda_seed.c     matrix, targets and state to the device
  *   cuda_upload.c   bytes into a region through pinned memory
- *   cuda_sparse.c   the device's forms of a sparse matrix
+ *   cuda_sparse.c   the forms of a sparse matrix (sparse_form.h) to the device
  *   cuda_steps.c    forward, backward, update between nodes
  *   cuda_local.c    whole steps where this node owns everything
  *
@@ -71,6 +71,7 @@ struct cuda_device {
     char name[64];
     int capability; /* 90 for 9.0 */
     unsigned multiprocessors;
+    unsigned threads; /* of the host, for what is done once */
     unsigned shared_max; /* bytes a block may have */
 
     cu_module modules[MODULES_COUNT];
@@ -90,6 +91,7 @@ struct cuda_device {
     uint64_t slices_a_panel; /* sparse: of its cells */
     uint64_t window;         /* sparse: rows that are ordered by length together */
     uint64_t row_slices_count;
+    uint64_t row_depth; /* sparse: of the stack that the forward pass needs */
     uint64_t segments_count;
     uint64_t levels;
     unsigned level_max; /* of a segment */
@@ -150,6 +152,20 @@ static inline struct cuda_device *cuda_of(struct session_device *device)
 }
 
 /* cuda_bind.c */
+struct cuda_candidate {
+    cu_device device;
+    int ordinal;
+    int capability; /* 90 for 9.0 */
+    uint8_t uuid[16];
+    char uuid_text[64]; /* GPU-… */
+    char pci[32];
+    char name[64];
+};
+/* The first GPU that was asked for, is new enough and free: its lock is this process' then. Whatever
+ * stands in the way of the others is told when none is left. ERR_CONFIG for a name that makes no
+ * sense, ERR_BUSY where another process holds it, ERR_DEVICE. */
+int cuda_choose(const struct cuda_driver *driver, const struct session_settings *settings,
+                struct cuda_candidate *ret_chosen, struct err *err);
 int cuda_bind(const struct session_settings *settings, struct session_device **ret_device,
               struct session_binding *ret_binding, uint64_t *ret_memory_bytes, struct err *err);
 void cuda_unbind(struct cuda_device *cuda);

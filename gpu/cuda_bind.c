@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "gpu/cpu_pool.h"
 #include "gpu/cuda.h"
 #include "gpu/device_lock.h"
 
@@ -23,17 +24,7 @@ static void uuid_text(const uint8_t uuid[16], const char *prefix, char text[64])
     (void)snprintf(text, 64, "%s-%s", prefix, digits);
 }
 
-struct candidate {
-    cu_device device;
-    int ordinal;
-    int capability;
-    uint8_t uuid[16];
-    char uuid_text[64]; /* GPU-… */
-    char pci[32];
-    char name[64];
-};
-
-static int look(const struct cuda_driver *driver, int ordinal, struct candidate *candidate,
+static int look(const struct cuda_driver *driver, int ordinal, struct cuda_candidate *candidate,
                 struct err *err)
 {
     struct cu_uuid uuid;
@@ -85,7 +76,7 @@ static bool same_pci(const char *a, const char *b)
     return good_a && good_b && memcmp(x, y, sizeof(x)) == 0;
 }
 
-static bool asked_for(const char *device, const struct candidate *candidate)
+static bool asked_for(const char *device, const struct cuda_candidate *candidate)
 {
     if (strcmp(device, "auto") == 0) {
         return true;
@@ -99,26 +90,33 @@ static bool asked_for(const char *device, const struct candidate *candidate)
     return same_pci(device, candidate->pci);
 }
 
-static bool understood(const char *device)
+static int check_name(const char *device, struct err *err)
 {
-    return device[0] != '\0' && (strcmp(device, "auto") == 0 || all_digits(device) ||
-                                 strncasecmp(device, "GPU-", 4) == 0 ||
-                                 strncasecmp(device, "MIG-", 4) == 0 || same_pci(device, device));
+    if (device[0] != '\0' &&
+        (strcmp(device, "auto") == 0 || all_digits(device) || strncasecmp(device, "GPU-", 4) == 0 ||
+         strncasecmp(device, "MIG-", 4) == 0 || same_pci(device, device))) {
+        return 0;
+    }
+    return err_set(err, ERR_CONFIG,
+                   "device '%s': give auto, cpu, a GPU's index, GPU-uuid, MIG-uuid or PCI id",
+                   device);
 }
 
-/* The first GPU that was asked for, is new enough and free. Whatever stands in the way of the
- * others is told when none is left. */
-static int choose(const struct cuda_driver *driver, const struct session_settings *settings,
-                  struct candidate *chosen, struct err *err)
+int cuda_choose(const struct cuda_driver *driver, const struct session_settings *settings,
+                struct cuda_candidate *ret_chosen, struct err *err)
 {
     int count = 0;
+    int code = check_name(settings->device, err);
+    if (code != 0) {
+        return code;
+    }
     cu_result result = driver->cuDeviceGetCount(&count);
     if (result != 0) {
         return cuda_check(driver, result, "counting GPUs", err);
     }
     struct err why = {.code = 0, .text = ""};
     for (int ordinal = 0; ordinal < count; ordinal++) {
-        struct candidate candidate;
+        struct cuda_candidate candidate;
         memset(&candidate, 0, sizeof(candidate));
         struct err this = {.code = 0, .text = ""};
         if (look(driver, ordinal, &candidate, &this) != 0) {
@@ -141,7 +139,7 @@ static int choose(const struct cuda_driver *driver, const struct session_setting
             continue;
         }
         if (device_lock_take(candidate.uuid_text, settings->share, &this) == 0) {
-            *chosen = candidate;
+            *ret_chosen = candidate;
             return 0;
         }
         why = this;
@@ -164,28 +162,27 @@ static int choose(const struct cuda_driver *driver, const struct session_setting
 int cuda_bind(const struct session_settings *settings, struct session_device **ret_device,
               struct session_binding *ret_binding, uint64_t *ret_memory_bytes, struct err *err)
 {
-    if (!understood(settings->device)) {
-        return err_set(err, ERR_CONFIG,
-                       "device '%s': give auto, cpu, a GPU's index, GPU-uuid, MIG-uuid or PCI id",
-                       settings->device);
+    int code = check_name(settings->device, err); /* before there need be a driver */
+    if (code != 0) {
+        return code;
     }
     if (strncasecmp(settings->device, "MIG-", 4) == 0) {
         /* A process sees one MIG instance: the one that this names before the driver starts. */
         (void)setenv("CUDA_VISIBLE_DEVICES", settings->device, 0);
     }
     const struct cuda_driver *driver = NULL;
-    int code = cuda_driver_get(&driver, err);
+    code = cuda_driver_get(&driver, err);
     if (code != 0) {
         return code;
     }
-    struct candidate chosen;
+    struct cuda_candidate chosen;
     memset(&chosen, 0, sizeof(chosen));
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
     if (cuda == NULL) {
         return err_set(err, ERR_NOMEM, "no memory for a device");
     }
     cuda->driver = driver;
-    code = choose(driver, settings, &chosen, err);
+    code = cuda_choose(driver, settings, &chosen, err);
     if (code != 0) {
         free(cuda);
         return code;
@@ -216,6 +213,8 @@ int cuda_bind(const struct session_settings *settings, struct session_device **r
         return err != NULL ? err_prefix(err, "%s (%s): ", chosen.uuid_text, chosen.name) : code;
     }
     cuda->multiprocessors = (unsigned)multiprocessors;
+    cuda->threads = settings->threads != 0 ? settings->threads : cpu_threads_available();
+    cuda->threads = cuda->threads < CPU_THREADS_MAX ? cuda->threads : CPU_THREADS_MAX;
     cuda->shared_max = (unsigned)shared_max;
     cuda->session.lookahead = CUDA_LOOKAHEAD;
     cuda->session.local_depth = CUDA_LOCAL_DEPTH;

@@ -2,13 +2,17 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct cuda_driver table;
-static struct err failure;
+#include "base/assert.h"
 
-static int fill(void *library, struct err *err)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cuda_driver table; /* under the lock, immutable once `opened` */
+static void *library;
+static bool opened;
+
+static int fill(struct err *err)
 {
     /* ISO C has no cast from an object's to a function's pointer; POSIX promises the bits. */
 #define CUDA_RESOLVE(name, arguments)                                                              \
@@ -39,43 +43,48 @@ int cuda_driver_check_version(int version, struct err *err)
     return 0;
 }
 
-static void open_once(void)
+/* Nothing that failed is kept: a driver may come, or its device, while this process waits. */
+static int open_driver(struct err *err)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        (void)err_set(&failure, ERR_DEVICE,
-                      "no NVIDIA driver here (%s): install driver 580 or newer, give the container "
-                      "its GPU, or set device: cpu",
-                      dlerror());
-        return;
+        library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     }
-    if (fill(library, &failure) != 0) {
-        return;
+    if (library == NULL) {
+        return err_set(err, ERR_DEVICE,
+                       "no NVIDIA driver here (%s): install driver 580 or newer, give the "
+                       "container its GPU, or set device: cpu",
+                       dlerror());
+    }
+    int code = fill(err);
+    if (code != 0) {
+        return code;
     }
     int version = 0;
     cu_result result = table.cuDriverGetVersion(&version);
-    if (result == 0 && cuda_driver_check_version(version, &failure) != 0) {
-        return;
+    code = result == 0 ? cuda_driver_check_version(version, err) : 0;
+    if (code != 0) {
+        return code;
     }
     table.version = version;
     result = result == 0 ? table.cuInit(0) : result;
     if (result == CU_ERROR_NO_DEVICE) {
-        (void)err_set(&failure, ERR_DEVICE,
-                      "the NVIDIA driver finds no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES, "
-                      "or set device: cpu");
-    } else if (result != 0) {
-        (void)cuda_check(&table, result, "initialising the NVIDIA driver", &failure);
+        return err_set(err, ERR_DEVICE,
+                       "the NVIDIA driver finds no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES, "
+                       "or set device: cpu");
     }
+    return cuda_check(&table, result, "initialising the NVIDIA driver", err);
 }
 
 int cuda_driver_get(const struct cuda_driver **ret_driver, struct err *err)
 {
-    (void)pthread_once(&once, open_once);
-    if (failure.code != 0) {
-        return err_set(err, failure.code, "%s", failure.text);
+    ASSERT(pthread_mutex_lock(&lock) == 0);
+    int code = opened ? 0 : open_driver(err);
+    opened = code == 0;
+    ASSERT(pthread_mutex_unlock(&lock) == 0);
+    if (code == 0) {
+        *ret_driver = &table;
     }
-    *ret_driver = &table;
-    return 0;
+    return code;
 }
 
 int cuda_check(const struct cuda_driver *driver, cu_result result, const char *doing,

@@ -3,8 +3,8 @@
  * from libcuda.so.1, so that the same binary runs where there is none.
  *
  * The names are the versioned ones ("cuMemAlloc_v2"), spelled out: cuda.h renames by macro, and an
- * unversioned name would get the old ABI. The table is filled once a process, by any thread, and
- * immutable then. */
+ * unversioned name would get the old ABI. The table is filled once a process, by any thread,
+ * and immutable then. */
 #ifndef COPPELIUS_GPU_CUDA_DRIVER_H
 #define COPPELIUS_GPU_CUDA_DRIVER_H
 
@@ -71,6 +71,7 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1 };
     X(cuDeviceGetUuid_v2, (struct cu_uuid * uuid, cu_device device))                               \
     X(cuDeviceGetPCIBusId, (char *text, int size, cu_device device))                               \
     X(cuDeviceGetAttribute, (int *value, int attribute, cu_device device))                         \
+    X(cuDeviceTotalMem_v2, (size_t * bytes, cu_device device))                                     \
     X(cuDevicePrimaryCtxRetain, (cu_context * context, cu_device device))                          \
     X(cuDevicePrimaryCtxRelease_v2, (cu_device device))                                            \
     X(cuCtxSetCurrent, (cu_context context))                                                       \
@@ -124,8 +125,9 @@ struct cuda_driver {
 };
 #undef CUDA_FIELD
 
-/* Opens libcuda.so.1 and initialises it; later calls give the same answer. ERR_DEVICE with one
- * sentence and what to do: no library, a symbol missing, too old, no GPU. */
+/* Opens libcuda.so.1 and initialises it; once that worked, later calls give the same table, and
+ * after a failure they try again. ERR_DEVICE with one sentence and what to do: no library, a symbol
+ * missing, too old, no GPU. */
 int cuda_driver_get(const struct cuda_driver **ret_driver, struct err *err);
 
 /* Only the comparison, for tests: is a driver of that version refused? */
