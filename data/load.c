@@ -132,11 +132,13 @@ static int check_memory(const struct dataset *dataset, const struct dataset_view
     }
     bool grown = dataset->info.sparse && load_is_dense(dataset, view);
     return err_set(
-        err, ERR_NOMEM, "%s: columns %llu to %llu take %llu bytes%s; %llu are allowed: %s",
+        err, ERR_NOMEM,
+        "%s: columns %llu to %llu take %llu bytes%s; this node has room for %llu: %s%llu times as "
+        "many nodes would do",
         dataset->folder, (unsigned long long)first + 1, (unsigned long long)end,
         (unsigned long long)bytes, grown ? " once standardize has made the sparse ones dense" : "",
-        (unsigned long long)view->memory_max,
-        grown ? "leave standardize out, or use more nodes" : "use more nodes");
+        (unsigned long long)view->memory_max, grown ? "leave standardize out, or about " : "about ",
+        (unsigned long long)(bytes / view->memory_max) + 1);
 }
 
 int dataset_load(const struct dataset *dataset, const struct dataset_view *view, uint64_t first,

@@ -3,12 +3,20 @@
 
 #include <stdlib.h>
 
-/* A GPU's memory is known when it is bound. */
+/* All that the GPU has. What is free is known when it is bound, and so is what is wrong with it. */
 static int memory(const struct session_settings *settings, uint64_t *ret_bytes, struct err *err)
 {
-    (void)settings;
+    const struct cuda_driver *driver = NULL;
+    struct cuda_candidate chosen;
+    struct err unsaid;
+    size_t bytes = 0;
     (void)err;
     *ret_bytes = 0;
+    if (cuda_driver_get(&driver, &unsaid) == 0 &&
+        cuda_choose(driver, settings, &chosen, &unsaid) == 0 &&
+        driver->cuDeviceTotalMem_v2(&bytes, chosen.device) == 0) {
+        *ret_bytes = bytes;
+    }
     return 0;
 }
 

@@ -128,6 +128,11 @@ struct session_hyper {
  * is ERR_DEVICE with what to do; never a silent CPU). settings are copied but for the texts. */
 int session_new(const struct session_settings *settings, const struct session_backend *backend,
                 struct session **ret_session, struct err *err);
+/* Bytes that the session's arena may take: what the device has, or settings->memory_bytes where that
+ * is less; 0: not known. For refusing what cannot fit before it is read; certification has the last
+ * word. backend: as above. */
+int session_memory(const struct session_settings *settings, const struct session_backend *backend,
+                   uint64_t *ret_bytes, struct err *err);
 /* Releases what is still held; NULL is fine. */
 void session_free(struct session *session);
 

@@ -73,21 +73,50 @@ int session_misuse(struct session *session, const char *sentence, struct err *er
     return session_settle(session, err_set(err, ERR_STATE, "session: %s", sentence));
 }
 
+/* The one that the device asks for; NULL with err where there is none. */
+static const struct session_backend *backend_for(const struct session_settings *settings,
+                                                 struct err *err)
+{
+    if (settings->device == NULL) {
+        (void)err_set(err, ERR_CONFIG, "no device is given; say 'cpu', 'auto' or a GPU");
+        return NULL;
+    }
+    if (strcmp(settings->device, "cpu") == 0) {
+        return session_backend_cpu();
+    }
+    if (session_backend_cuda() == NULL) {
+        (void)err_set(err, ERR_DEVICE,
+                      "device '%s': this build is without GPU kernels; build it with nvcc, or set "
+                      "device: cpu",
+                      settings->device);
+    }
+    return session_backend_cuda();
+}
+
+static uint64_t smaller_limit(uint64_t a, uint64_t b) /* 0 is no limit */
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+int session_memory(const struct session_settings *settings, const struct session_backend *backend,
+                   uint64_t *ret_bytes, struct err *err)
+{
+    uint64_t bytes = 0;
+    backend = backend != NULL ? backend : backend_for(settings, err);
+    if (backend == NULL) {
+        return settings->device == NULL ? ERR_CONFIG : ERR_DEVICE;
+    }
+    int code = backend->memory(settings, &bytes, err);
+    *ret_bytes = smaller_limit(bytes, settings->memory_bytes);
+    return code;
+}
+
 int session_new(const struct session_settings *settings, const struct session_backend *backend,
                 struct session **ret_session, struct err *err)
 {
+    backend = backend != NULL ? backend : backend_for(settings, err);
     if (backend == NULL) {
-        if (settings->device == NULL) {
-            return err_set(err, ERR_CONFIG, "no device is given; say 'cpu', 'auto' or a GPU");
-        }
-        bool cpu = strcmp(settings->device, "cpu") == 0;
-        backend = cpu ? session_backend_cpu() : session_backend_cuda();
-        if (backend == NULL) {
-            return err_set(err, ERR_DEVICE,
-                           "device '%s': this build is without GPU kernels; build it with nvcc, or "
-                           "set device: cpu",
-                           settings->device);
-        }
+        return settings->device == NULL ? ERR_CONFIG : ERR_DEVICE;
     }
     struct session *session = calloc(1, sizeof(*session));
     if (session == NULL) {
@@ -122,10 +151,7 @@ void session_free(struct session *session)
 static int check_memory(const struct session *session, uint64_t bytes, uint64_t memory_bytes,
                         const char *at_least, struct err *err)
 {
-    if (session->settings.memory_bytes != 0 &&
-        (memory_bytes == 0 || session->settings.memory_bytes < memory_bytes)) {
-        memory_bytes = session->settings.memory_bytes;
-    }
+    memory_bytes = smaller_limit(memory_bytes, session->settings.memory_bytes);
     if (memory_bytes == 0 || bytes <= memory_bytes) {
         return 0;
     }
