@@ -205,6 +205,23 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
     return 0;
 }
 
+static struct session_settings session_settings_of(const struct run *run)
+{
+    return (struct session_settings){
+        .device = run->daemon->device,
+        .threads = run->daemon->threads,
+        .memory_bytes = run->daemon->memory_bytes,
+        .share = run->daemon->device_share,
+    };
+}
+
+/* What the device cannot hold is refused before it is read. */
+static int limit_view(struct compute *c, struct err *err)
+{
+    struct session_settings session = session_settings_of(c->run);
+    return session_memory(&session, /* backend= */ NULL, &c->view.memory_max, err);
+}
+
 static int make_session(struct compute *c, struct err *err)
 {
     struct run *run = c->run;
@@ -228,12 +245,7 @@ static int make_session(struct compute *c, struct err *err)
         .entries = x->sparse ? x->nonzeros : x->rows * x->columns,
         .targets = c->targets.train,
     };
-    struct session_settings session = {
-        .device = run->daemon->device,
-        .threads = run->daemon->threads,
-        .memory_bytes = run->daemon->memory_bytes,
-        .share = run->daemon->device_share,
-    };
+    struct session_settings session = session_settings_of(run);
     struct session_matrix matrix = {
         .storage = settings.storage,
         .rows = x->rows,
@@ -272,6 +284,7 @@ static void tell_session(struct compute *c, struct facts_session *facts)
     (void)snprintf(facts->state, sizeof(facts->state), "%s",
                    session_state_name(session_state(c->session)));
     facts->job = c->run->job;
+    facts->generation = c->run->generation;
     facts->arena_bytes = arena->bytes;
     facts->issues_expected = c->run->ops->issues(c->learner, c->step, c->schedule.steps, true);
     for (size_t i = 0; i < arena->regions_count && i < FACTS_REGIONS_MAX; i++) {
@@ -280,6 +293,9 @@ static void tell_session(struct compute *c, struct facts_session *facts)
         region->offset = arena->regions[i].offset;
         region->bytes = arena->regions[i].bytes;
         region->alignment = arena->regions[i].alignment;
+        if (region->alignment > facts->arena_alignment) {
+            facts->arena_alignment = region->alignment;
+        }
     }
 }
 
@@ -307,7 +323,8 @@ static int load(struct compute *c, struct err *err)
     uint64_t end = c->load->bounds[c->load->rank + 1];
     uint64_t columns_end = end < info->features ? end : info->features;
     struct data_progress progress = {on_load_progress, c};
-    if (dataset_load(c->dataset, &c->view, first < columns_end ? first : columns_end, columns_end,
+    if (limit_view(c, err) != 0 ||
+        dataset_load(c->dataset, &c->view, first < columns_end ? first : columns_end, columns_end,
                      &progress, &c->block, err) != 0 ||
         dataset_load_targets(c->dataset, &c->view, &c->targets, err) != 0 ||
         learn_schedule_init(&c->schedule, c->targets.train_rows, run->spec.optimizer.batch,
