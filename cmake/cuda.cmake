@@ -69,5 +69,8 @@ function(gpu_kernels target)
   add_test(NAME "gpu/records"
     COMMAND "${PROJECT_SOURCE_DIR}/cmake/records.sh" "${CMAKE_CURRENT_SOURCE_DIR}/images.records"
             "${out}/images.records" ${reports})
-  set_tests_properties("gpu/records" PROPERTIES LABELS unit TIMEOUT 60)
+  add_test(NAME "gpu/records_differ"
+    COMMAND "${PROJECT_SOURCE_DIR}/cmake/records_test.sh" "${CMAKE_CURRENT_SOURCE_DIR}/images.records"
+            "${out}/images.records" ${reports})
+  set_tests_properties("gpu/records" "gpu/records_differ" PROPERTIES LABELS unit TIMEOUT 60)
 endfunction()
