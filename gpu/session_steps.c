@@ -1,5 +1,7 @@
 /* Submissions: forward, backward, update, local steps. Each is counted before it is handed to the
  * device, and refused out of its order. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "gpu/session_room.h"
 #include "numerics/lane.h"
@@ -104,6 +106,28 @@ int session_forward_wait(struct session *session, uint32_t chunk, const double *
                           session->backend->forward_wait(session->device, &at, ret_values, err));
 }
 
+/* Where the first residual that is not finite lies, or count. By 64, so that they are looked at
+ * side by side. */
+static uint64_t first_not_finite(const float *residual, uint64_t count)
+{
+    uint64_t first = 0;
+    for (; first + 64 <= count; first += 64) {
+        uint32_t bad = 0;
+        for (unsigned i = 0; i < 64; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, &residual[first + i], sizeof(bits));
+            bad |= (bits & 0x7f800000U) == 0x7f800000U ? 1U : 0U;
+        }
+        if (bad != 0) {
+            break;
+        }
+    }
+    while (first < count && finite32(residual[first])) {
+        first++;
+    }
+    return first;
+}
+
 int session_backward(struct session *session, uint32_t chunk, const float *residual,
                      struct err *err)
 {
@@ -120,15 +144,14 @@ int session_backward(struct session *session, uint32_t chunk, const float *resid
                               err);
     }
     struct session_chunk at = chunk_of(session, chunk);
-    for (uint64_t i = 0; i < at.rows_count; i++) {
-        if (!finite32(residual[i])) {
-            return session_settle(session,
-                                  err_set(err, ERR_DIVERGED,
-                                          "step %llu: the residual of training row %llu left the "
-                                          "range of binary32; give a smaller rate",
-                                          (unsigned long long)session->batch.step,
-                                          (unsigned long long)(at.row_first + i)));
-        }
+    uint64_t bad = first_not_finite(residual, at.rows_count);
+    if (bad < at.rows_count) {
+        return session_settle(session,
+                              err_set(err, ERR_DIVERGED,
+                                      "step %llu: the residual of training row %llu left the range "
+                                      "of binary32; give a smaller rate",
+                                      (unsigned long long)session->batch.step,
+                                      (unsigned long long)(at.row_first + bad)));
     }
     code = issue(session, err);
     if (code != 0) {
