@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps on the GPU against the same work in PyTorch (binary32), in one run.
 
-    bench_gpu.py PATH/TO/bench_session
+    bench_gpu.py PATH/TO/bench_session [dense | sparse]
 
 Needs PyTorch with CUDA. A step: z = X w + b, r = z - y, g = X^T r / n (+ l2 w), momentum, update. PyTorch's is timed
 eagerly and replayed from a CUDA graph, median of repeated runs; ours is the session's local step. Ratio: PyTorch's
@@ -67,7 +67,10 @@ def main():
     copy_us = timed(lambda: other.copy_(big), 5)
     print(f"copy of 4 GiB: {2 * big.nbytes / copy_us * 1e-6:.2f} TB/s read and written")
     del big, other
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
     for rows, columns, density, steps in SHAPES:
+        if only and only != ("dense" if density >= 1 else "sparse"):
+            continue
         step = torch_step(rows, columns, density)
         eager = timed(step, max(3, steps // 8))
         try:
