@@ -171,10 +171,11 @@ struct run {
     char cache_dir[DAEMON_PATH_SIZE];
 
     /* shared */
-    atomic_bool cancel;      /* set by the loop; the thread looks at each boundary */
-    atomic_uint local_word;  /* directive where no exchange is */
-    atomic_ullong ticks;     /* the thread's pulse */
-    struct work_meter meter; /* of import and load */
+    atomic_bool cancel;           /* set by the loop; the thread looks at each boundary */
+    atomic_bool exchange_refused; /* begin, push or pull gave the thread an error */
+    atomic_uint local_word;       /* directive where no exchange is */
+    atomic_ullong ticks;          /* the thread's pulse */
+    struct work_meter meter;      /* of import and load */
     struct mailbox to_compute;
     const struct learn_exchange *learn_exchange; /* written before RUN_MAIL_STEP */
     struct learn_exchange learn_exchange_store;

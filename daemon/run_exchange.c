@@ -20,23 +20,37 @@
  * control plane's 3 s, which say it better when all of the peer is gone. */
 #define SILENCE_MS 4000U
 
+/* What the exchange refuses is not this node's own failure: the thread may tell its end before the
+ * exchange has told the loop. */
+static int refused_by(struct run *run, int code)
+{
+    if (code != 0) {
+        atomic_store(&run->exchange_refused, true);
+    }
+    return code;
+}
+
 static int exchange_begin_of(void *context, uint64_t step, uint64_t rows, uint32_t chunk_rows,
                              struct err *err)
 {
-    return exchange_begin(context, step, rows, chunk_rows, err);
+    struct run *run = context;
+    return refused_by(run, exchange_begin(run->exchange, step, rows, chunk_rows, err));
 }
 
 static int exchange_push_of(void *context, uint64_t step, uint32_t chunk, const double *values,
                             struct err *err)
 {
-    return exchange_push(context, step, chunk, values, err);
+    struct run *run = context;
+    return refused_by(run, exchange_push(run->exchange, step, chunk, values, err));
 }
 
 static int exchange_pull_of(void *context, uint64_t step, uint32_t chunk,
                             const float **ret_residual, const double **ret_panel_losses,
                             uint32_t *ret_directive, struct err *err)
 {
-    return exchange_pull(context, step, chunk, ret_residual, ret_panel_losses, ret_directive, err);
+    struct run *run = context;
+    return refused_by(run, exchange_pull(run->exchange, step, chunk, ret_residual, ret_panel_losses,
+                                         ret_directive, err));
 }
 
 static int finish_of(void *context, uint64_t step, uint32_t chunk, uint32_t rows, const double *z,
@@ -149,8 +163,8 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
     if (exchange_open(&settings, daemon->loop, &run->exchange, err) != 0) {
         return err->code;
     }
-    run->learn_exchange_store = (struct learn_exchange){run->exchange, exchange_begin_of,
-                                                        exchange_push_of, exchange_pull_of};
+    run->learn_exchange_store =
+        (struct learn_exchange){run, exchange_begin_of, exchange_push_of, exchange_pull_of};
     run->learn_exchange = &run->learn_exchange_store;
     return 0;
 }

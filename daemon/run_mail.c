@@ -158,7 +158,8 @@ static void on_ended(struct run *run, struct run_ended *said)
         struct progress *progress = &members_self(run->daemon)->progress;
         (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", run->ended.err.text);
         /* A cancelled thread and a broken exchange have their cause elsewhere. */
-        progress->failed_here = !run->exchange_failed && run->ended.err.code != ERR_CANCELED;
+        progress->failed_here = !run->exchange_failed && !atomic_load(&run->exchange_refused) &&
+                                run->ended.err.code != ERR_CANCELED;
         log_error("run.failed", "run=%s job=%llu generation=%llu step=%llu error=\"%s\"", run->name,
                   (unsigned long long)run->job, (unsigned long long)run->generation,
                   (unsigned long long)run->ended.step, run->ended.err.text);

@@ -98,6 +98,22 @@ with tempfile.TemporaryDirectory() as folder:
         claims.claim("nobody is to blame" in cluster.ctl("job", "show", str(job_id)).stdout, "job show says that nobody is to blame")
         cluster.ctl("job", "cancel", str(job_id))
 
+    # The leader dies before it has written what it saw: the next one writes it.
+    with Cluster(nodes=5) as cluster:
+        job_id = cluster.submit(path)
+        job = training(cluster, job_id)
+        leader = cluster.wait_leader()
+        victim = next(n for n in cluster.nodes if n is not leader)
+        others = [n for n in cluster.nodes if n not in (leader, victim)]
+        victim.kill()
+
+        def paused():
+            return cluster.ask("job", "show", str(job_id), node=others[0])["state"] == "paused"
+        cluster.wait_for(paused, 10, "the job to be paused", every=0.01)
+        leader.kill()
+        found = check(cluster, job_id, others, job["generation"], victim.name, "the leader dies with it")
+        claims.claim(all(v["by"] in [n.name for n in others] for v in found.values()), "the next leader has written it")
+
     # A failure, in the import already.
     with Cluster(nodes=2) as cluster:
         bad = os.path.join(folder, "bad.csv")
