@@ -62,7 +62,9 @@
     X(FLAG_TTL, "ttl", "TIME", "how long the token is valid; 24h when absent")                   \
     X(FLAG_USES, "uses", "N", "how many nodes it lets in; 1 when absent")                        \
     X(FLAG_ROLE, "role", "ROLE", "what the holder may: see below")                               \
-    X(FLAG_ADVERTISE, "advertise", "IP:PORT", "what the others dial")
+    X(FLAG_ADVERTISE, "advertise", "IP:PORT", "what the others dial")                            \
+    X(FLAG_STATE_DIR, "state-dir", "DIR", "the daemon's state folder")                           \
+    X(FLAG_YES, "yes", NULL, "do it without asking")
 
 #define FLAG_ENUM(id, name, value, about) id,
 enum flag { FLAG_MAP(FLAG_ENUM) FLAGS_COUNT, FLAG_END = FLAGS_COUNT };
@@ -159,6 +161,11 @@ int run_cluster_status(struct ctl *ctl, struct problem *problem);
 int run_cluster_init(struct ctl *ctl, struct problem *problem);
 int run_cluster_token(struct ctl *ctl, struct problem *problem);
 int run_cluster_join(struct ctl *ctl, struct problem *problem);
+int run_cluster_add(struct ctl *ctl, struct problem *problem);
+int run_cluster_remove(struct ctl *ctl, struct problem *problem);
+int run_drain(struct ctl *ctl, struct problem *problem);
+int run_undrain(struct ctl *ctl, struct problem *problem);
+int run_cluster_recover(struct ctl *ctl, struct problem *problem);
 int run_pki_bundle(struct ctl *ctl, struct problem *problem);
 int run_pki_user(struct ctl *ctl, struct problem *problem);
 int run_doctor(struct ctl *ctl, struct problem *problem);

@@ -8,7 +8,7 @@
  *   table       columns for a terminal · plot: braille, sparkline, bar · terminal: TTY, interrupt
  *   watch       a job's events as a picture or as lines
  *   spawn       throw-away daemons on this machine, for local and predict
- *   jobs, cluster, checkpoints, data, predict, local, config, version    the commands
+ *   jobs, cluster, members, recover, checkpoints, data, predict, local, config, version    the commands
  *
  * One thread. stdout has data only; everything else goes to stderr; an error is one sentence and
  * one hint. Exit statuses: 0 done, 1 failed, 2 usage or refused input, 3 not healthy, 4 no such

@@ -281,7 +281,11 @@ void api_take(struct api *api, const struct transport *transport, const char *fr
         (void)snprintf(who, sizeof(who), "%s,%s=%s", from, trust_kind_name(identity->kind),
                        identity->name);
     }
-    (void)connection_open(api, transport, /* needs_hello= */ false, may_change, who);
+    struct connection *connection =
+        connection_open(api, transport, /* needs_hello= */ false, may_change, who);
+    if (connection != NULL && identity != NULL && identity->kind == TRUST_NODE) {
+        (void)snprintf(connection->node, sizeof(connection->node), "%s", identity->name);
+    }
 }
 
 const struct api_stats *api_stats(const struct api *api)

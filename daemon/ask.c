@@ -414,7 +414,8 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     ASSERT(ask->state == ASK_IDLE);
     ASSERT(!ask->busy);
     *ask = (struct ask){.id = request->id};
-    if (!connection->may_change && !ask_only_looks(request)) {
+    if (!connection->may_change && !ask_for_itself(connection, request) &&
+        !ask_only_looks(request)) {
         ask_fail(connection, ERR_AUTH, "your certificate lets you look and not change",
                  "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
                  "socket on the node itself");
@@ -474,6 +475,9 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
         break;
     case CTL__REQUEST__ASK_CLUSTER_STATUS:
         ask_answer(connection, document_cluster(facts));
+        break;
+    case CTL__REQUEST__ASK_MEMBER:
+        ask_member(connection, request->member);
         break;
     case CTL__REQUEST__ASK_DOCTOR:
         ask_began(connection,

@@ -43,6 +43,7 @@ struct ask {
     uint64_t epoch;
     bool has_epoch;
     uint64_t log_after;
+    char member[FACTS_NAME_SIZE]; /* VERB of who is in the cluster */
     uint32_t needles_count;
     char needles[2][FACTS_NAME_SIZE + 8];
 };

@@ -26,4 +26,9 @@ void ask_checkpoint_list(struct connection *connection, const Ctl__CheckpointLis
 void ask_checkpoint_verify(struct connection *connection, const char *wanted);
 void ask_checkpoint_prune(struct connection *connection, const Ctl__CheckpointPrune *request);
 
+/* ask_members.c */
+/* A node with a certificate asks to be let in. */
+bool ask_for_itself(const struct connection *connection, const Ctl__Request *request);
+void ask_member(struct connection *connection, const Ctl__Member *request);
+
 #endif

@@ -77,7 +77,7 @@ static const struct yaml_key peer_keys[] = {
      .offset = offsetof(struct config_peer, role),
      .initial = "trainer",
      .choices = roles,
-     .about = "trainer (votes, has a device), arbiter (votes); spare (no vote): not yet"},
+     .about = "trainer (votes, has a device), arbiter (votes); spare (stands in)"},
 };
 static const struct yaml_schema peer_schema = YAML_SCHEMA(struct config_peer, peer_keys);
 
@@ -188,6 +188,16 @@ static const struct yaml_key keys[] = {
      .most = CONFIG_PEERS_MAX,
      .schema = &peer_schema,
      .about = "the first voters: the same list in the same order on every node"},
+    {.name = "join",
+     .type = YAML_TEXT,
+     .offset = offsetof(struct config, join),
+     .about = "IP:PORT of members that let this node in, instead of peers"},
+    {.name = "role",
+     .type = YAML_CHOICE,
+     .offset = offsetof(struct config, role),
+     .initial = "trainer",
+     .choices = roles,
+     .about = "of a node that joins: trainer, arbiter or spare"},
     {.name = "device",
      .type = YAML_TEXT,
      .offset = offsetof(struct config, device),

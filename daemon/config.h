@@ -11,6 +11,8 @@
  *   peers:                           # the first voters, the same list in the same order everywhere
  *     - {name: a, address: 10.0.0.1:7620, role: trainer}
  *     - {name: b, address: 10.0.0.2:7620}
+ *   join: 10.0.0.1:7620              # instead of peers: members that let this node in; then
+ *   role: trainer                    # ... what it is to be there
  *   device: auto                     # cpu, auto, an index, a GPU's or MIG's UUID, a PCI id
  *   device_share: no
  *   threads: 0                       # CPU workers; 0: as many as the process may run on
@@ -53,6 +55,8 @@ struct config {
     char *listen;
     char *advertise;         /* as given; see advertise_address */
     struct yaml_items peers; /* of struct config_peer; after config_read at least this node */
+    char *join;              /* "": a node of the first ones, or alone */
+    int role;                /* enum config_role; of one that joins */
     char *device;
     bool device_share;
     uint64_t threads;

@@ -171,13 +171,6 @@ static void check_peers(struct config_checking *checking, struct peer_seen *seen
         char key[64];
         (void)snprintf(key, sizeof(key), "peers[%zu].address", i + 1);
         trains |= peers[i].role == CONFIG_TRAINER;
-        if (peers[i].role == CONFIG_SPARE) {
-            char role[64];
-            (void)snprintf(role, sizeof(role), "peers[%zu].role", i + 1);
-            fault(checking, role,
-                  "spares come with a later version; make it a trainer or an arbiter, or leave the "
-                  "node out");
-        }
         seen[i].good = parse(checking, key, peers[i].address, &seen[i].address);
         if (!seen[i].good) {
             continue;
@@ -403,10 +396,35 @@ static void check_tls(struct config_checking *checking, const struct sockaddr_in
     }
 }
 
+/* join: "IP:PORT, IP:PORT"; then the list of peers is what its members tell. */
+static void check_join(struct config_checking *checking)
+{
+    struct config *config = checking->config;
+    struct sockaddr_in address;
+    if (config->join == NULL) {
+        replace(checking, &config->join, "");
+    }
+    if (config->join[0] == '\0') {
+        return;
+    }
+    if (config->peers.count > 0) {
+        fault(checking, "join",
+              "peers are given too; a node of the first ones has peers, one that joins has join");
+    }
+    char *copy = strdup(config->join);
+    char *rest = NULL;
+    ASSERT(copy != NULL);
+    for (char *one = strtok_r(copy, ", ", &rest); one != NULL; one = strtok_r(NULL, ", ", &rest)) {
+        (void)parse(checking, "join", one, &address);
+    }
+    free(copy);
+}
+
 static void check(struct config_checking *checking)
 {
     struct config *config = checking->config;
     complete(checking);
+    check_join(checking);
     struct sockaddr_in listen;
     bool listen_good = parse(checking, "listen", config->listen, &listen);
     struct peer_seen seen[CONFIG_PEERS_MAX] = {{.good = false}};
@@ -431,6 +449,7 @@ static void check(struct config_checking *checking)
         ASSERT(self != NULL);
         self->name = strdup(config->name);
         self->address = strdup(config->advertise_address);
+        self->role = config->role;
         ASSERT(self->name != NULL && self->address != NULL);
         config->peers = (struct yaml_items){self, 1};
     } else {

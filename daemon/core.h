@@ -156,6 +156,9 @@ struct daemon {
 
     uint32_t members_count;
     struct member members[STATE_NODES_MAX]; /* in order of id; one is self */
+    struct member nobody;                   /* members_find()'s answer for who is none */
+    uint64_t members_seen;                  /* state.changes when the list was last made to fit */
+    bool joined;                            /* it began no cluster */
 
     uv_timer_t tick;
     uv_timer_t soon; /* fires at the loop's next turn: something has changed */
@@ -220,7 +223,11 @@ void daemon_run_gone(struct daemon *daemon, struct run *run); /* run.c: it is cl
 int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err);
 /* Tells the certificates' side who is in: whoever is not is refused, and cut. */
 void members_tell_trust(struct daemon *daemon);
+struct member *members_get(struct daemon *daemon, uint32_t id); /* NULL: none */
+/* Never NULL: of who is no member (any more) a stand-in, true until the next call. */
 struct member *members_find(struct daemon *daemon, uint32_t id);
+struct member *members_put(struct daemon *daemon, uint32_t id); /* must not be there */
+void members_drop(struct daemon *daemon, uint32_t id);          /* must be there */
 struct member *members_self(struct daemon *daemon);
 void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation);
 void members_on_down(struct daemon *daemon, uint32_t id, const char *reason);
@@ -352,6 +359,8 @@ int verbs_member(void *daemon, const struct facts_member *ask, facts_done_fn *do
 /* daemon_control.c: opens the log and the state machine behind it; a log that was lost is refused.
  */
 int daemon_open_control(struct daemon *daemon, struct err *err);
+/* From here on the log counts: to lose it is to be refused. */
+int daemon_mark_log(struct daemon *daemon, struct err *err);
 
 /* tell.c: fills daemon->facts */
 void tell_init(struct daemon *daemon);

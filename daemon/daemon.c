@@ -91,7 +91,8 @@ static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
 {
     struct daemon *daemon = context;
     if (daemon->control != NULL && !daemon->log_failed) {
-        control_reconnected(daemon->control, node_id);
+        control_reconnected(daemon->control,
+                            member_id(node_id, members_find(daemon, node_id)->life));
     }
     members_on_up(daemon, node_id, incarnation);
     verdict_on_up(daemon, node_id);
@@ -112,7 +113,9 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
         if (daemon->control == NULL || daemon->log_failed || daemon->newcomer) {
             return;
         }
-        if (control_receive(daemon->control, node_id, bytes, size, &err) != 0) {
+        if (control_receive(daemon->control,
+                            member_id(node_id, members_find(daemon, node_id)->life), bytes, size,
+                            &err) != 0) {
             log_warning("control.message", "from=%u error=\"%s\" next=\"dropped\"", node_id,
                         err.text);
         }
@@ -178,8 +181,9 @@ static void own_entry_turn(struct daemon *daemon)
     if (daemon->node_proposed_ms != 0 && now - daemon->node_proposed_ms < 500) {
         return;
     }
-    if (control_leader(daemon->control) == 0 || !daemon->selftest_done) {
-        return; /* The entry says what device it has: the self-test tells. */
+    if (control_leader(daemon->control) == 0 || !daemon->selftest_done ||
+        daemon->selftest.code != 0) {
+        return; /* The entry says what device it has, and that it can be worked with. */
     }
     daemon->node_proposed_ms = now;
     struct command command = {.kind = COMMAND_NODE};
@@ -187,6 +191,8 @@ static void own_entry_turn(struct daemon *daemon)
     command.node.node = daemon->node_id;
     command.node.incarnation = daemon->incarnation;
     command.node.role = (uint8_t)self->role;
+    command.node.life = daemon->life;
+    memcpy(command.node.uuid, daemon->uuid, sizeof(command.node.uuid));
     (void)snprintf(command.node.name, sizeof(command.node.name), "%s", daemon->name);
     (void)snprintf(command.node.address, sizeof(command.node.address), "%s", daemon->advertise);
     (void)snprintf(command.node.device, sizeof(command.node.device), "%s", daemon->device_text);
@@ -311,13 +317,14 @@ static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
 {
     struct mesh_peer peers[STATE_NODES_MAX];
     for (uint32_t i = 0; i < daemon->members_count; i++) {
-        peers[i] = (struct mesh_peer){daemon->members[i].id, daemon->members[i].name,
-                                      daemon->members[i].address};
+        peers[i] = (struct mesh_peer){daemon->members[i].id, daemon->members[i].life,
+                                      daemon->members[i].name, daemon->members[i].address};
     }
     struct mesh_settings settings = {
         .cluster = daemon->cluster,
         .name = daemon->name,
         .node_id = daemon->node_id,
+        .life = daemon->life,
         .incarnation = daemon->incarnation,
         .listen = listen,
         .peers = peers,
@@ -346,6 +353,9 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     daemon->device_share = settings->device_share;
     daemon->memory_bytes = settings->memory_bytes;
     daemon->node_id = settings->node_id;
+    daemon->life = settings->life;
+    daemon->joined = settings->joined;
+    memcpy(daemon->uuid, settings->uuid, sizeof(daemon->uuid));
     daemon->streams = settings->streams == 0 ? 4 : settings->streams;
     daemon->incarnation = settings->incarnation;
     daemon->trust = settings->trust;

@@ -24,12 +24,17 @@
 
 #define DAEMON_VERSION "0.1.0"
 
+/* Below the state folder. The mark: this node has taken part with that log. */
+#define DAEMON_LOG_FOLDER "log"
+#define DAEMON_LOG_MARK   "log-begun"
+
 struct daemon;
 
 enum daemon_role { DAEMON_TRAINER = 1, DAEMON_ARBITER = 2, DAEMON_SPARE = 3 };
 
 struct daemon_peer {
-    uint32_t id; /* 1 .. by the order of the config */
+    uint32_t id;   /* its place; of the first nodes 1 .. by the order of the config */
+    uint32_t life; /* of its identity (control/group.h) */
     const char *name;
     const char *address; /* "IP:PORT" */
     enum daemon_role role;
@@ -40,6 +45,9 @@ struct daemon_settings {
     const char *cluster;
     const char *name;
     uint32_t node_id;
+    uint32_t life;
+    uint8_t uuid[16];                /* of the state folder */
+    bool joined;                     /* let in by a cluster that was there: it begins none */
     const char *listen;              /* "IP:PORT" */
     const char *advertise;           /* "IP:PORT" that others reach it at */
     const struct daemon_peer *peers; /* all voters, this node included */

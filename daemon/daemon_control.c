@@ -8,9 +8,6 @@
 #include "daemon/core.h"
 #include "daemon/verdict.h"
 
-#define LOG_FOLDER "log"
-#define LOG_MARK   "log-begun"
-
 static void on_apply(void *context, uint64_t index, uint64_t term, const uint8_t *command,
                      size_t size)
 {
@@ -47,8 +44,11 @@ static void on_control_send(void *context, uint32_t to, const uint8_t *bytes, si
 {
     struct daemon *daemon = context;
     struct err err = {0};
-    if (daemon->mesh != NULL && !daemon->newcomer) {
-        (void)mesh_send(daemon->mesh, to, FRAME_RAFT, bytes, size, &err); /* Raft says it again. */
+    const struct member *member = members_get(daemon, member_place(to));
+    if (daemon->mesh != NULL && !daemon->newcomer && member != NULL && !member->self &&
+        member_id(member->id, member->life) == to) {
+        (void)mesh_send(daemon->mesh, member->id, FRAME_RAFT, bytes, size,
+                        &err); /* Raft says it again. */
     }
 }
 
@@ -82,13 +82,13 @@ static int refuse_wiped(struct daemon *daemon, struct err *err)
 {
     bool began = false;
     bool there = false;
-    if (daemon->fs->ops->exists(daemon->fs, LOG_MARK, &began, err) != 0 ||
-        daemon->fs->ops->exists(daemon->fs, LOG_FOLDER, &there, err) != 0) {
+    if (daemon->fs->ops->exists(daemon->fs, DAEMON_LOG_MARK, &began, err) != 0 ||
+        daemon->fs->ops->exists(daemon->fs, DAEMON_LOG_FOLDER, &there, err) != 0) {
         return err->code;
     }
     if (there) {
         there = false;
-        if (daemon->fs->ops->list(daemon->fs, LOG_FOLDER, on_log_name, &there, err) != 0) {
+        if (daemon->fs->ops->list(daemon->fs, DAEMON_LOG_FOLDER, on_log_name, &there, err) != 0) {
             return err->code;
         }
     }
@@ -101,22 +101,22 @@ static int refuse_wiped(struct daemon *daemon, struct err *err)
     return 0;
 }
 
-static int mark_log(struct daemon *daemon, struct err *err)
+int daemon_mark_log(struct daemon *daemon, struct err *err)
 {
     bool began = false;
-    if (daemon->fs->ops->exists(daemon->fs, LOG_MARK, &began, err) != 0) {
+    if (daemon->fs->ops->exists(daemon->fs, DAEMON_LOG_MARK, &began, err) != 0) {
         return err->code;
     }
-    return began ? 0 : fs_replace(daemon->fs, LOG_MARK, "1\n", 2, err);
+    return began ? 0 : fs_replace(daemon->fs, DAEMON_LOG_MARK, "1\n", 2, err);
 }
 
 int daemon_open_control(struct daemon *daemon, struct err *err)
 {
     struct control_settings settings;
     control_settings_default(&settings);
-    settings.self = daemon->node_id;
-    settings.folder = LOG_FOLDER;
-    for (uint32_t i = 0; i < daemon->members_count; i++) {
+    settings.self = member_id(daemon->node_id, daemon->life);
+    settings.folder = DAEMON_LOG_FOLDER;
+    for (uint32_t i = 0; !daemon->joined && i < daemon->members_count; i++) {
         if (daemon->members[i].role == DAEMON_SPARE) {
             continue;
         }
@@ -138,10 +138,10 @@ int daemon_open_control(struct daemon *daemon, struct err *err)
         return err_prefix(err, "%s: ", daemon->state_dir);
     }
     daemon->control = control_uv_control(daemon->control_uv);
-    if (mark_log(daemon, err) != 0) {
+    newcomer_init(daemon);
+    if (!daemon->newcomer && daemon_mark_log(daemon, err) != 0) {
         return err->code;
     }
-    newcomer_init(daemon);
     log_info("control.open", "node=%s term=%llu fresh=%s", daemon->name,
              (unsigned long long)control_term(daemon->control), fresh ? "yes" : "no");
     return 0;

@@ -36,6 +36,8 @@ json_t *document_nodes(const struct facts *facts);
 json_t *document_checkpoints(const struct facts *facts, uint64_t job);
 json_t *document_session(const struct facts *facts);
 json_t *document_cluster(const struct facts *facts);
+/* All members, and the place of the one of that name: the answer to `member`. */
+json_t *document_members(const struct facts *facts, const char *name);
 json_t *document_doctor(const struct document_check *checks, size_t checks_count);
 /* The event `work`: how far a long answer is. */
 json_t *document_work(const struct work_meter *meter);

@@ -116,6 +116,8 @@ json_t *document_cluster(const struct facts *facts)
         set(member, "role", text_or_null(node->role));
         set(member, "state", text(node_state(node->state)));
         set(member, "leader", boolean(node->id == cluster.leader_id));
+        set(member, "votes", boolean(node->votes));
+        set(member, "drained", boolean(node->drained));
         set(member, "match_index", integer_if(known, node->match_index));
         set(member, "lag",
             integer_if(known, cluster.last_index > node->match_index
@@ -134,6 +136,32 @@ json_t *document_cluster(const struct facts *facts)
         add(events, happened);
     }
     set(object, "events", events);
+    return object;
+}
+
+json_t *document_members(const struct facts *facts, const char *name)
+{
+    size_t count = facts->nodes(facts->daemon, nodes, FACTS_NODES_MAX);
+    json_t *object = document();
+    json_t *members = must(json_array());
+    set(object, "name", text(name));
+    for (size_t i = 0; i < count; i++) {
+        const struct facts_node *node = &nodes[i];
+        json_t *member = must(json_object());
+        if (strcmp(node->name, name) == 0) {
+            set(object, "node", integer(node->id));
+            set(object, "life", integer(node->life));
+        }
+        set(member, "node", integer(node->id));
+        set(member, "life", integer(node->life));
+        set(member, "name", text(node->name));
+        set(member, "address", text(node->address));
+        set(member, "role", text(node->role));
+        set(member, "votes", boolean(node->votes));
+        set(member, "drained", boolean(node->drained));
+        add(members, member);
+    }
+    set(object, "members", members);
     return object;
 }
 

@@ -110,6 +110,9 @@ struct facts_node {
     char name[FACTS_NAME_SIZE];
     char address[FACTS_NAME_SIZE]; /* advertised IP:PORT */
     char role[16];                 /* trainer, arbiter, spare */
+    uint32_t life;                 /* of its identity */
+    bool votes;                    /* in the consensus group as this node knows it */
+    bool drained;
     char device[128];              /* "cpu (AVX2, 2 threads)", "NVIDIA H200, driver 580.65" */
     char backend[8];               /* cpu, cuda; "" for an arbiter or while it is not known */
     char version[32];              /* of its program */

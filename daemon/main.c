@@ -21,6 +21,8 @@
 #include "base/log.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/enter.h"
+#include "daemon/roll.h"
 #include "daemon/selftest.h"
 #include "daemon/services.h"
 #include "daemon/state_folder.h"
@@ -42,6 +44,8 @@ struct program {
     struct config config;   /* of the start: what is open holds on to its texts */
     struct config reloaded; /* of the last SIGHUP, or zero: its keys that need no restart count */
     struct state_folder folder;
+    struct roll roll; /* who is in the cluster, as this start found it */
+    bool joined;      /* by a roll of its own, not as one of the config's first nodes */
     struct log_ring ring;
     struct trust *trust; /* NULL: plain text */
     struct daemon *daemon;
@@ -285,25 +289,39 @@ static void watch_signal(struct program *program, int number)
 
 /* ---- the beginning ---- */
 
+static int role_named(const char *role)
+{
+    return strcmp(role, "arbiter") == 0 ? DAEMON_ARBITER
+           : strcmp(role, "spare") == 0 ? DAEMON_SPARE
+                                        : DAEMON_TRAINER;
+}
+
 static int open_daemon(struct program *program, struct err *err)
 {
     const struct config *config = &program->config;
-    struct daemon_peer peers[CONFIG_PEERS_MAX];
-    static const enum daemon_role roles[] = {[CONFIG_TRAINER] = DAEMON_TRAINER,
-                                             [CONFIG_ARBITER] = DAEMON_ARBITER,
-                                             [CONFIG_SPARE] = DAEMON_SPARE};
-    for (uint32_t id = 1; id <= config->peers.count; id++) {
-        const struct config_peer *peer = config_peer(config, id);
-        peers[id - 1] = (struct daemon_peer){
-            .id = id, .name = peer->name, .address = peer->address, .role = roles[peer->role]};
+    struct daemon_peer peers[ROLL_MAX];
+    if (enter_find(config, &program->folder, program->trust, &program->roll, &program->joined,
+                   err) != 0) {
+        return err->code;
+    }
+    const struct roll *roll = &program->roll;
+    for (uint32_t i = 0; i < roll->count; i++) {
+        const struct roll_entry *entry = &roll->entries[i];
+        peers[i] = (struct daemon_peer){.id = entry->node,
+                                        .life = entry->life,
+                                        .name = entry->name,
+                                        .address = entry->address,
+                                        .role = (enum daemon_role)role_named(entry->role)};
     }
     struct daemon_settings settings = {.cluster = config->cluster,
                                        .name = config->name,
-                                       .node_id = config->node_id,
+                                       .node_id = roll->node,
+                                       .life = roll->life,
+                                       .joined = program->joined,
                                        .listen = config->listen,
                                        .advertise = config->advertise_address,
                                        .peers = peers,
-                                       .peers_count = config->peers.count,
+                                       .peers_count = roll->count,
                                        .device = config->device,
                                        .threads = (unsigned)config->threads,
                                        .device_share = config->device_share,
@@ -316,6 +334,7 @@ static int open_daemon(struct program *program, struct err *err)
                                        .insecure = config->insecure,
                                        .authority = config->tls_given ? config->tls.authority : "",
                                        .renew_days = (unsigned)config->tls.renew_days};
+    memcpy(settings.uuid, program->folder.uuid, sizeof(settings.uuid));
     struct daemon_hooks hooks = {
         .context = program, .on_ctl = on_ctl, .on_failed = on_failed, .on_stopped = on_stopped};
     return daemon_open(&program->loop, &settings, &hooks, &program->daemon, err);
@@ -363,7 +382,7 @@ static void open_all(struct program *program)
                                                  .threads = (unsigned)config->threads,
                                                  .memory_bytes = config->limits.memory,
                                                  .share = config->device_share};
-    bool has_device = config_peer(config, config->node_id)->role != CONFIG_ARBITER;
+    bool has_device = role_named(roll_self(&program->roll)->role) != DAEMON_ARBITER;
     if (services_open(&program->services, &program->loop, config, daemon_facts(program->daemon),
                       &program->ring, program->folder.incarnation, has_device ? run_selftest : NULL,
                       &program->session, &err) != 0) {

@@ -24,8 +24,9 @@ int members_init(struct daemon *daemon, const struct daemon_settings *settings, 
     for (size_t i = 0; i < settings->peers_count; i++) {
         const struct daemon_peer *peer = &settings->peers[i];
         struct member *member = &daemon->members[i];
-        ASSERT(peer->id == i + 1);
+        ASSERT(i == 0 || peer->id > settings->peers[i - 1].id);
         member->id = peer->id;
+        member->life = peer->life;
         member->role = peer->role;
         member->self = peer->id == daemon->node_id;
         (void)snprintf(member->name, sizeof(member->name), "%s", peer->name);
@@ -58,11 +59,50 @@ void members_tell_trust(struct daemon *daemon)
     }
 }
 
+struct member *members_get(struct daemon *daemon, uint32_t id)
+{
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        if (daemon->members[i].id == id) {
+            return &daemon->members[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whoever is named in the state may have been removed since: then somebody who is not there. */
 struct member *members_find(struct daemon *daemon, uint32_t id)
 {
-    ASSERT(id >= 1);
-    ASSERT(id <= daemon->members_count);
-    return &daemon->members[id - 1];
+    struct member *member = members_get(daemon, id);
+    if (member != NULL) {
+        return member;
+    }
+    struct member *nobody = &daemon->nobody;
+    *nobody = (struct member){.id = id, .role = DAEMON_TRAINER};
+    (void)snprintf(nobody->name, sizeof(nobody->name), "%s", state_node_name(&daemon->state, id));
+    (void)snprintf(nobody->reason, sizeof(nobody->reason), "it is no member any more");
+    return nobody;
+}
+
+struct member *members_put(struct daemon *daemon, uint32_t id)
+{
+    ASSERT(daemon->members_count < STATE_NODES_MAX);
+    uint32_t at = daemon->members_count++;
+    for (; at > 0 && daemon->members[at - 1].id > id; at--) {
+        daemon->members[at] = daemon->members[at - 1];
+    }
+    daemon->members[at] = (struct member){.id = id};
+    return &daemon->members[at];
+}
+
+void members_drop(struct daemon *daemon, uint32_t id)
+{
+    struct member *member = members_get(daemon, id);
+    ASSERT(member != NULL);
+    uint32_t at = (uint32_t)(member - daemon->members);
+    daemon->members_count--;
+    for (; at < daemon->members_count; at++) {
+        daemon->members[at] = daemon->members[at + 1];
+    }
 }
 
 struct member *members_self(struct daemon *daemon)
@@ -220,10 +260,10 @@ void members_heartbeat(struct daemon *daemon, bool now)
     control_stats(daemon->control, &log);
     said.log_empty = log.last_index == 0;
     said.caught_up = control_caught_up(daemon->control);
-    said.n_known = daemon->members_count;
+    said.n_known = daemon->members[daemon->members_count - 1].id;
     said.known = known;
-    for (uint32_t i = 0; i < daemon->members_count; i++) {
-        const struct state_node *node = state_node(&daemon->state, daemon->members[i].id);
+    for (uint32_t i = 0; i < said.n_known; i++) {
+        const struct state_node *node = state_node(&daemon->state, i + 1);
         known[i] = node != NULL ? node->incarnation : 0;
     }
     size_t size = peer__progress__get_packed_size(&said);

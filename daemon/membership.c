@@ -2,10 +2,13 @@
  * and the leader moves the consensus group after the state, a member at a time. */
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "daemon/core.h"
+#include "daemon/roll.h"
 
 static const char *const role_names[] = {
     [ROLE_TRAINER] = "trainer", [ROLE_ARBITER] = "arbiter", [ROLE_SPARE] = "spare"};
@@ -211,11 +214,134 @@ bool membership_settled(const struct daemon *daemon, const struct command *comma
     return false;
 }
 
-/* The leader moves the group after the state. */
+/* ---- what follows from the state ---- */
+
+static void tell_mesh(struct daemon *daemon, const struct member *member)
+{
+    struct mesh_peer peer = {member->id, member->life, member->name, member->address};
+    struct err err = {0};
+    if (daemon->mesh != NULL && mesh_add_peer(daemon->mesh, &peer, &err) != 0) {
+        log_error("members.peer", "node=%s error=\"%s\" next=\"it is not dialled\"", member->name,
+                  err.text);
+    }
+}
+
+static void let_go(struct daemon *daemon, uint32_t id, const char *reason)
+{
+    if (daemon->mesh != NULL) {
+        mesh_remove_peer(daemon->mesh, id, reason);
+    }
+    members_drop(daemon, id);
+}
+
+/* The member is as the state says; true: it was not. */
+static bool follow(struct daemon *daemon, const struct state_node *node)
+{
+    struct member *member = members_get(daemon, node->id);
+    bool same = member != NULL && member->life == node->life &&
+                strcmp(member->name, node->name) == 0 &&
+                (node->address[0] == '\0' || strcmp(member->address, node->address) == 0);
+    if (!state_node_in(node)) {
+        if (member == NULL || member->life > node->life || member->self ||
+            (node->standing == STANDING_EXPECTED && member->life == node->life)) {
+            return false;
+        }
+        daemon_event(daemon, "node %s is no member any more", member->name);
+        let_go(daemon, node->id, "it was removed from the cluster");
+        return true;
+    }
+    if (same || node->address[0] == '\0' || (member != NULL && member->self)) {
+        return false;
+    }
+    if (member != NULL) {
+        let_go(daemon, node->id, "it has another identity or address now");
+    }
+    member = members_put(daemon, node->id);
+    member->life = node->life;
+    member->role = (enum daemon_role)node->role;
+    (void)snprintf(member->name, sizeof(member->name), "%s", node->name);
+    (void)snprintf(member->address, sizeof(member->address), "%s", node->address);
+    (void)snprintf(member->reason, sizeof(member->reason), "not yet connected");
+    tell_mesh(daemon, member);
+    daemon_event(daemon, "node %s is a member", member->name);
+    return true;
+}
+
+/* This node is out, or somebody else is what it thinks that it is. */
+static void check_self(struct daemon *daemon)
+{
+    const struct state_node *self = state_node(&daemon->state, daemon->node_id);
+    static const uint8_t none[COMMAND_UUID_SIZE];
+    if (self == NULL || daemon->log_failed || !control_caught_up(daemon->control)) {
+        return;
+    }
+    bool other =
+        self->life != daemon->life || (memcmp(self->uuid, none, sizeof(none)) != 0 &&
+                                       memcmp(self->uuid, daemon->uuid, sizeof(self->uuid)) != 0);
+    if (!other && self->standing != STANDING_REMOVED) {
+        return;
+    }
+    struct err err = {0};
+    (void)err_set(&err, ERR_STATE,
+                  "node '%s' was removed from the cluster; where it shall come back, empty its "
+                  "state_dir '%s', say 'coppeliusctl cluster add %s' on a member, and start it",
+                  daemon->name, daemon->state_dir, daemon->name);
+    daemon->log_failed = true; /* It decides nothing any more. */
+    daemon->hooks.on_failed(daemon->hooks.context, &err);
+}
+
+static void keep_roll(struct daemon *daemon)
+{
+    static const char *const roles[] = {"", "trainer", "arbiter", "spare"};
+    struct roll *roll = calloc(1, sizeof(*roll));
+    struct err err = {0};
+    ASSERT(roll != NULL);
+    roll->node = daemon->node_id;
+    roll->life = daemon->life;
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct member *member = &daemon->members[i];
+        struct roll_entry *entry = &roll->entries[roll->count++];
+        entry->node = member->id;
+        entry->life = member->life;
+        (void)snprintf(entry->name, sizeof(entry->name), "%s", member->name);
+        (void)snprintf(entry->address, sizeof(entry->address), "%s", member->address);
+        (void)snprintf(entry->role, sizeof(entry->role), "%s", roles[member->role]);
+    }
+    if (roll_write(daemon->fs, roll, &err) != 0) {
+        log_error("members.roll", "error=\"%s\" next=\"written at the next change\"", err.text);
+        daemon->members_seen = 0;
+    }
+    free(roll);
+}
+
+static void follow_all(struct daemon *daemon)
+{
+    bool changed = false;
+    if (daemon->members_seen == daemon->state.changes) {
+        return;
+    }
+    daemon->members_seen = daemon->state.changes;
+    for (int turn = 0; turn < 2; turn++) { /* who is out first: another one may have its name */
+        for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
+            const struct state_node *node = &daemon->state.nodes[i];
+            if (state_node_in(node) == (turn == 1)) {
+                changed = follow(daemon, node) || changed;
+            }
+        }
+    }
+    if (changed) {
+        members_tell_trust(daemon);
+        keep_roll(daemon);
+    }
+    check_self(daemon);
+}
+
+/* The list here, the mesh and the roll follow the state; the leader moves the group after it. */
 void membership_turn(struct daemon *daemon)
 {
     struct control_group wanted;
-    if (!control_leads(daemon->control)) {
+    follow_all(daemon);
+    if (daemon->log_failed || !control_leads(daemon->control)) {
         return;
     }
     state_wanted_group(&daemon->state, control_group(daemon->control, NULL), &wanted);

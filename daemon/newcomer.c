@@ -7,7 +7,8 @@
  *                         caught up with a leader and never heard of this node
  *   NEWCOMER -> the end   one of them knows it from an earlier start
  *
- * The same after a restart in between: nothing is written before. A node alone asks nobody. */
+ * The same after a restart in between: nothing is written before. A node alone asks nobody, nor
+ * does one that was let in (join.h): its identity is new, and nobody ever counted on it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/core.h"
@@ -22,7 +23,7 @@ void newcomer_init(struct daemon *daemon)
         voters += daemon->members[i].role != DAEMON_SPARE ? 1 : 0;
     }
     control_stats(daemon->control, &stats);
-    daemon->newcomer = voters > 1 && stats.last_index == 0 && stats.term == 0;
+    daemon->newcomer = !daemon->joined && voters > 1 && stats.last_index == 0 && stats.term == 0;
     daemon->newcomer_ms = clock_now_ms();
 }
 
@@ -33,9 +34,9 @@ static void end(struct daemon *daemon, const struct member *by)
         &err, ERR_DAMAGED,
         "state_dir '%s' is empty, but node '%s' knows this node '%s' from an earlier start: "
         "its votes and its checkpoints are lost, and a voter that forgets its votes "
-        "endangers the others; put the folder back from a copy, or start the whole "
-        "cluster anew with empty folders",
-        daemon->state_dir, by->name, daemon->name);
+        "endangers the others; put the folder back from a copy, or let it in as a new one "
+        "('coppeliusctl cluster add %s' on another node) and start it again",
+        daemon->state_dir, by->name, daemon->name, daemon->name);
     daemon->log_failed = true; /* It decides nothing any more. */
     daemon->hooks.on_failed(daemon->hooks.context, &err);
 }
@@ -63,6 +64,12 @@ void newcomer_turn(struct daemon *daemon)
         agree += member->log_empty || member->caught_up ? 1 : 0;
     }
     if (agree >= voters / 2 + 1) {
+        struct err err = {0};
+        if (daemon_mark_log(daemon, &err) != 0) {
+            daemon->log_failed = true;
+            daemon->hooks.on_failed(daemon->hooks.context, &err);
+            return;
+        }
         daemon->newcomer = false;
         log_info("newcomer.in", "node=%s asked=%u", daemon->name, agree - 1);
         return;

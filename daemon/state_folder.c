@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/rand.h"
 
 #define NODE_JSON_MAX 65536
 
@@ -71,9 +72,40 @@ static const char *member(const json_t *node, const char *name)
     return text != NULL ? text : "";
 }
 
+/* 32 hexadecimal digits; a folder of before there were any has none, and gets one. */
+static bool parse_uuid(const char *text, uint8_t uuid[16])
+{
+    if (text[0] == '\0') {
+        return true;
+    }
+    for (size_t i = 0; i < 16; i++) {
+        unsigned value = 0;
+        int used = 0;
+        if (sscanf(text + 2 * i, "%2x%n", &value, &used) != 1 || used != 2) {
+            return false;
+        }
+        uuid[i] = (uint8_t)value;
+    }
+    return text[32] == '\0';
+}
+
+static void make_uuid(uint8_t uuid[16], char text[33])
+{
+    static const uint8_t none[16];
+    if (memcmp(uuid, none, sizeof(none)) == 0) {
+        for (size_t i = 0; i < 16; i += 8) {
+            uint64_t word = rand_entropy();
+            memcpy(uuid + i, &word, sizeof(word));
+        }
+    }
+    for (size_t i = 0; i < 16; i++) {
+        (void)snprintf(text + 2 * i, 3, "%02x", uuid[i]);
+    }
+}
+
 /* Whether what node.json says is this node; incarnation gets the last start's. */
 static int check(const char *path, const struct buf *text, const char *cluster, const char *name,
-                 uint64_t *ret_incarnation, struct err *err)
+                 uint64_t *ret_incarnation, uint8_t uuid[16], struct err *err)
 {
     json_error_t error;
     json_t *node =
@@ -105,6 +137,8 @@ static int check(const char *path, const struct buf *text, const char *cluster, 
     } else if (incarnation < 0) {
         status = err_set(err, ERR_DAMAGED,
                          "'%s/node.json': incarnation is negative; restore the file", path);
+    } else if (!parse_uuid(member(node, "uuid"), uuid)) {
+        status = err_set(err, ERR_DAMAGED, "'%s/node.json': uuid is none; restore the file", path);
     } else {
         *ret_incarnation = (uint64_t)incarnation;
     }
@@ -127,7 +161,7 @@ static int claim(const char *path, struct fs *fs, const char *cluster, const cha
     if (there) {
         status = fs_read_all(fs, "node.json", NODE_JSON_MAX, &text, err);
         status = status != 0 ? err_prefix(err, "state_dir '%s': ", path)
-                             : check(path, &text, cluster, name, &before, err);
+                             : check(path, &text, cluster, name, &before, folder->uuid, err);
     } else if (has_log) {
         status = err_set(
             err, ERR_STATE,
@@ -143,8 +177,12 @@ static int claim(const char *path, struct fs *fs, const char *cluster, const cha
      */
     uint64_t wall_ms = (uint64_t)clock_wall_ms();
     folder->incarnation = before + 1 > wall_ms ? before + 1 : wall_ms;
-    json_t *node = json_pack("{s:i, s:s, s:s, s:I}", "format", STATE_FOLDER_FORMAT, "cluster",
-                             cluster, "name", name, "incarnation", (json_int_t)folder->incarnation);
+    char uuid[33];
+    make_uuid(folder->uuid, uuid);
+    folder->fresh = !there;
+    json_t *node =
+        json_pack("{s:i, s:s, s:s, s:s, s:I}", "format", STATE_FOLDER_FORMAT, "cluster", cluster,
+                  "name", name, "uuid", uuid, "incarnation", (json_int_t)folder->incarnation);
     ASSERT(node != NULL);
     char *made = json_dumps(node, JSON_INDENT(2));
     ASSERT(made != NULL);

@@ -1,12 +1,14 @@
 /* The folder that a node keeps: it belongs to one node of one cluster and to one daemon at a time.
  *
- * node.json says whose it is: {"format": 1, "cluster": …, "name": …, "incarnation": …}. A folder of
+ * node.json says whose it is: {"format": 1, "cluster": …, "name": …, "uuid": …, "incarnation": …}.
+ * The uuid is made with the folder: a lost disk is another identity of the node. A folder of
  * another node, of a newer format, or with a log but no node.json is refused, nothing in it is
  * touched. The file `lock` is held (flock) as long as the daemon lives. Blocks: before the loop
  * runs. */
 #ifndef COPPELIUS_DAEMON_STATE_FOLDER_H
 #define COPPELIUS_DAEMON_STATE_FOLDER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -16,6 +18,8 @@
 struct state_folder {
     int lock_fd;          /* -1: none */
     uint64_t incarnation; /* of this start: above that of every earlier one */
+    uint8_t uuid[16];
+    bool fresh; /* made by this start */
 };
 
 #define STATE_FOLDER_NONE \

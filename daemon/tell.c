@@ -47,7 +47,8 @@ static void tell_cluster(void *context, struct facts_cluster *ret)
                 : leader != 0                      ? FACTS_FOLLOWER
                                                    : FACTS_CANDIDATE;
     for (uint32_t i = 0; i < daemon->members_count; i++) {
-        if (daemon->members[i].role != DAEMON_SPARE) {
+        if (group_is_voter(control_group(daemon->control, NULL),
+                           member_id(daemon->members[i].id, daemon->members[i].life))) {
             ret->voters++;
             ret->voters_alive += members_state(daemon, &daemon->members[i]) == FACTS_ALIVE;
         }
@@ -82,6 +83,10 @@ static void tell_member(struct daemon *daemon, const struct member *member, stru
     const struct progress *progress = &member->progress;
     memset(ret, 0, sizeof(*ret));
     ret->id = member->id;
+    ret->life = member->life;
+    ret->drained = entry != NULL && entry->drained;
+    ret->votes =
+        group_is_voter(control_group(daemon->control, NULL), member_id(member->id, member->life));
     ret->self = member->self;
     ret->connected = member->self || mesh_is_up(daemon->mesh, member->id);
     ret->known = entry != NULL;
@@ -124,15 +129,12 @@ static size_t tell_nodes(void *context, struct facts_node *ret_nodes, size_t nod
 {
     struct daemon *daemon = context;
     size_t count = daemon->members_count < nodes_max ? daemon->members_count : nodes_max;
-    size_t link = 0;
     for (size_t i = 0; i < count; i++) {
         tell_member(daemon, &daemon->members[i], &ret_nodes[i]);
-        if (daemon->members[i].self) {
-            continue;
-        }
         struct mesh_peer_stats stats;
-        mesh_peer_stats(daemon->mesh, link++, &stats);
-        ASSERT(stats.node_id == daemon->members[i].id);
+        if (!mesh_peer_stats_of(daemon->mesh, daemon->members[i].id, &stats)) {
+            continue; /* this node */
+        }
         if (stats.round_trip_us != 0) {
             ret_nodes[i].round_trip_s = (double)stats.round_trip_us * 1e-6;
         }

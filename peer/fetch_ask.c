@@ -1,13 +1,7 @@
 /* The fetcher's side. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,39 +83,6 @@ static int name_holder(const struct fetch *fetch, struct err *err)
     return err_prefix(err, "data from node %s: ", fetch->settings->holder);
 }
 
-/* A connected socket, or an error. */
-static int dial(const struct fetch_settings *settings, uint64_t deadline_ms, int *ret_fd,
-                struct err *err)
-{
-    struct sockaddr_in address;
-    int one = 1;
-    if (peer_address_parse(settings->address, &address, err) != 0) {
-        return err->code;
-    }
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return err_set(err, ERR_REACH, "socket: %s", err_errno(errno));
-    }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    int failed = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : errno;
-    while (failed == EINPROGRESS || failed == EINTR) {
-        struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
-        socklen_t size = sizeof(failed);
-        if ((settings->cancel != NULL && atomic_load(settings->cancel)) ||
-            clock_now_ms() >= deadline_ms) {
-            failed = ETIMEDOUT;
-        } else if (poll(&poll_fd, 1, 100) > 0) {
-            ASSERT(getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) == 0);
-        }
-    }
-    if (failed != 0) {
-        (void)close(fd);
-        return err_set(err, ERR_REACH, "%s: %s", settings->address, err_errno(failed));
-    }
-    *ret_fd = fd;
-    return 0;
-}
-
 static int greet(struct fetch *fetch, uint64_t deadline_ms, bool *ret_again, struct err *err)
 {
     const struct fetch_settings *settings = fetch->settings;
@@ -190,7 +151,7 @@ int fetch_open(const struct fetch_settings *settings, struct fetch **ret_fetch, 
     for (;;) {
         bool again = false;
         int fd = -1;
-        code = dial(settings, deadline, &fd, err);
+        code = wire_connect(settings->address, settings->cancel, deadline, &fd, err);
         if (code == 0) {
             fetch->wire =
                 (struct wire){.generation = settings->generation,

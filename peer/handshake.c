@@ -31,6 +31,7 @@ void handshake_put_hello(struct buf *body, const struct peer_hello *hello)
     message.cluster = text_of(hello->cluster);
     message.node = text_of(hello->node);
     message.node_id = hello->node_id;
+    message.life = hello->life;
     message.incarnation = hello->incarnation;
     message.protocol_version = hello->protocol;
     message.class_ = (Peer__Class)hello->class;
@@ -53,6 +54,7 @@ void handshake_put_welcome(struct buf *body, const struct peer_hello *self)
     message.cluster = text_of(self->cluster);
     message.node = text_of(self->node);
     message.node_id = self->node_id;
+    message.life = self->life;
     message.incarnation = self->incarnation;
     message.protocol_version = FRAME_PROTOCOL_VERSION;
     put_message(body, &message.base);
@@ -101,6 +103,7 @@ static int hello_of(const Peer__Hello *message, struct peer_hello *hello, struct
     hello->protocol = message->protocol_version;
     hello->class = (enum peer_class)message->class_;
     hello->node_id = message->node_id;
+    hello->life = message->life;
     hello->incarnation = message->incarnation;
     hello->job = message->job;
     hello->generation = message->generation;
@@ -143,6 +146,7 @@ int handshake_get_welcome(const uint8_t *body, size_t size, struct peer_hello *r
     const Peer__Welcome *from = (const Peer__Welcome *)(const void *)message;
     welcome.protocol = from->protocol_version;
     welcome.node_id = from->node_id;
+    welcome.life = from->life;
     welcome.incarnation = from->incarnation;
     int code = copy_name("cluster's name", from->cluster, welcome.cluster, err);
     if (code == 0) {

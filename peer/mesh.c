@@ -150,9 +150,9 @@ static int check_name(const char *what, const char *name, struct err *err)
     return 0;
 }
 
-static int add_peer(struct mesh *mesh, const struct mesh_peer *from, struct err *err)
+int mesh_take_peer(struct mesh *mesh, struct peer_state *peer, const struct mesh_peer *from,
+                   struct err *err)
 {
-    struct peer_state *peer = &mesh->peers[mesh->peers_count];
     if (check_name("peer's name", from->name, err) != 0) {
         return err->code;
     }
@@ -161,8 +161,8 @@ static int add_peer(struct mesh *mesh, const struct mesh_peer *from, struct err 
                        from->node_id, PEER_NODES_MAX - 1);
     }
     for (size_t i = 0; i < mesh->peers_count; i++) {
-        if (mesh->peers[i].node_id == from->node_id ||
-            strcmp(mesh->peers[i].name, from->name) == 0) {
+        if (!mesh->peers[i].removed && (mesh->peers[i].node_id == from->node_id ||
+                                        strcmp(mesh->peers[i].name, from->name) == 0)) {
             return err_set(err, ERR_CONFIG, "peers '%s' and '%s' have the same id or name",
                            mesh->peers[i].name, from->name);
         }
@@ -176,12 +176,13 @@ static int add_peer(struct mesh *mesh, const struct mesh_peer *from, struct err 
     }
     peer->mesh = mesh;
     peer->node_id = from->node_id;
+    peer->life = from->life;
+    peer->removed = false;
     peer->retry_ms = MESH_RETRY_FIRST_MS;
     (void)snprintf(peer->name, sizeof(peer->name), "%s", from->name);
     address_print(&peer->address, peer->address_text);
     (void)snprintf(peer->last_error, sizeof(peer->last_error), "%s",
                    mesh_ours_to_dial(peer) ? "not dialled yet" : "it did not dial yet");
-    mesh->peers_count++;
     return 0;
 }
 
@@ -201,7 +202,7 @@ static int configure(struct mesh *mesh, const struct mesh_settings *settings, st
     mesh->settings.name = mesh->self.node;
     mesh->settings.listen = NULL;
     mesh->settings.peers = NULL;
-    mesh->peers = calloc(settings->peers_count + 1, sizeof(*mesh->peers));
+    mesh->peers = calloc(PEER_NODES_MAX, sizeof(*mesh->peers)); /* They stay where they are. */
     if (mesh->peers == NULL || mesh->settings.cluster == NULL) {
         return err_set(err, ERR_NOMEM, "no memory for %zu peers", settings->peers_count);
     }
@@ -215,13 +216,17 @@ static int configure(struct mesh *mesh, const struct mesh_settings *settings, st
     mesh->self.class = PEER_CONTROL;
     mesh->self.node_id = settings->node_id;
     mesh->self.incarnation = settings->incarnation;
+    mesh->self.life = settings->life;
     (void)snprintf(mesh->self.cluster, PEER_NAME_SIZE, "%s", settings->cluster);
     (void)snprintf(mesh->self.node, PEER_NAME_SIZE, "%s", settings->name);
     for (size_t i = 0; i < settings->peers_count; i++) {
-        if (settings->peers[i].node_id != settings->node_id &&
-            add_peer(mesh, &settings->peers[i], err) != 0) {
+        if (settings->peers[i].node_id == settings->node_id) {
+            continue;
+        }
+        if (mesh_take_peer(mesh, &mesh->peers[mesh->peers_count], &settings->peers[i], err) != 0) {
             return err->code;
         }
+        mesh->peers_count++;
     }
     return 0;
 }

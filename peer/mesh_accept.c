@@ -171,6 +171,13 @@ static int check_hello(const struct mesh *mesh, const struct peer_hello *hello, 
                        hello->node, hello->node_id, self->node, hello->node_id,
                        peer != NULL ? peer->name : "nobody");
     }
+    if (hello->class == PEER_CONTROL && hello->life != peer->life) {
+        return err_set(
+            err, ERR_AUTH,
+            "node '%s' with id %u has another identity here (%u, not %u): one of them was "
+            "removed from the cluster",
+            hello->node, hello->node_id, peer->life, hello->life);
+    }
     if (hello->class == PEER_CONTROL && hello->node_id > self->node_id) {
         return err_set(err, ERR_PROTO,
                        "node '%s' (id %u) dialled node '%s' (id %u), but of a pair the lower id "

@@ -64,7 +64,7 @@ void mesh_greet(struct connection *connection, uint16_t kind)
 struct peer_state *mesh_find(const struct mesh *mesh, uint32_t node_id)
 {
     for (size_t i = 0; i < mesh->peers_count; i++) {
-        if (mesh->peers[i].node_id == node_id) {
+        if (mesh->peers[i].node_id == node_id && !mesh->peers[i].removed) {
             return &mesh->peers[i];
         }
     }
@@ -83,7 +83,7 @@ bool mesh_ours_to_dial(const struct peer_state *peer)
 
 static void dial_later(struct peer_state *peer, bool slowly)
 {
-    if (!mesh_ours_to_dial(peer) || peer->mesh->closing) {
+    if (!mesh_ours_to_dial(peer) || peer->mesh->closing || peer->removed) {
         return;
     }
     if (slowly) {
@@ -209,7 +209,8 @@ static int on_welcome(struct connection *connection, const struct frame_header *
         return err->code;
     }
     if (welcome.protocol != FRAME_PROTOCOL_VERSION || welcome.node_id != peer->node_id ||
-        strcmp(welcome.node, peer->name) != 0 || strcmp(welcome.cluster, mesh->self.cluster) != 0) {
+        welcome.life != peer->life || strcmp(welcome.node, peer->name) != 0 ||
+        strcmp(welcome.cluster, mesh->self.cluster) != 0) {
         struct handshake_refusal wrong = {.code = ERR_AUTH};
         (void)snprintf(wrong.text, sizeof(wrong.text),
                        "at %s answers node '%s' (id %u) of cluster '%s', not '%s' (id %u) of "

@@ -50,6 +50,8 @@ struct connection {
 struct peer_state {
     struct mesh *mesh;
     uint32_t node_id;
+    uint32_t life;
+    bool removed; /* no peer any more; its timer stays, for another of its id or the end */
     char name[PEER_NAME_SIZE];
     char address_text[PEER_ADDRESS_SIZE];
     struct sockaddr_in address;
@@ -100,6 +102,9 @@ void mesh_on_retry(uv_timer_t *timer); /* dials */
 void mesh_send_stamp(struct connection *connection, struct link_send *send, uint8_t bytes[8],
                      uint16_t kind, const void *stamp);
 void mesh_handle_closed(struct mesh *mesh);
+/* mesh.c: fills a peer's place; its timer and counters stay. */
+int mesh_take_peer(struct mesh *mesh, struct peer_state *peer, const struct mesh_peer *from,
+                   struct err *err);
 struct peer_state *mesh_find(const struct mesh *mesh, uint32_t node_id);
 
 void mesh_on_ready(struct link *link); /* a stranger's handshake below is done */

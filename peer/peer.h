@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "peer/transport.h"
 
@@ -39,6 +40,7 @@ struct peer_hello {
     char cluster[PEER_NAME_SIZE];
     char node[PEER_NAME_SIZE]; /* the dialer's name; of a ctl, what it calls itself */
     uint32_t node_id;          /* 0 for a ctl */
+    uint32_t life;             /* of the identity that has the id (control/group.h) */
     uint64_t incarnation;
     uint64_t job;
     uint64_t generation;
@@ -59,6 +61,13 @@ struct peer_incoming {
         self; /* what WELCOME says of this node: cluster, node, node_id, incarnation */
 };
 
+/* One question to the daemon at an address, and its answer: a connection of class ctl of its own.
+ * Blocks until the deadline (clock_now_ms). trust NULL: plain text. reply gets the body of the
+ * answer's frame. ERR_REACH, ERR_PEER, ERR_PROTO, ERR_TIMEOUT; what it refused with. */
+struct trust;
+int peer_ask(const char *cluster, const char *address, struct trust *trust, const void *request,
+             size_t request_size, uint64_t deadline_ms, struct buf *reply, struct err *err);
+
 /* Answers for an incoming connection's new owner; any thread. peer_welcome leaves the transport
  * open and the owner's (ERR_PEER when the dialer is gone: it is still the owner's). peer_refuse
  * sends the code and sentence and closes the transport. ERR_BUSY tells the dialer to come again. */
@@ -76,8 +85,9 @@ int peer_address_parse(const char *text, struct sockaddr_in *ret_address, struct
 
 struct mesh;
 
-struct mesh_peer { /* copied by mesh_open */
+struct mesh_peer { /* copied */
     uint32_t node_id;
+    uint32_t life;
     const char *name;
     const char *address; /* "IP:PORT" */
 };
@@ -86,6 +96,7 @@ struct mesh_settings {
     const char *cluster;
     const char *name; /* this node's */
     uint32_t node_id;
+    uint32_t life;        /* of this identity */
     uint64_t incarnation; /* new at each start of the daemon */
     const char *listen;   /* "IP:PORT"; port 0 takes a free one (mesh_port tells) */
     const struct mesh_peer
@@ -147,6 +158,13 @@ int mesh_open(const struct mesh_settings *settings, uv_loop_t *loop, struct mesh
  * No other callback comes after mesh_close. */
 void mesh_close(struct mesh *mesh, void (*on_closed)(void *context), void *context);
 
+/* One more peer, dialled or waited for from now on; again after a removal, as itself or as another
+ * of its id. ERR_CONFIG as mesh_open. */
+int mesh_add_peer(struct mesh *mesh, const struct mesh_peer *peer, struct err *err);
+/* Its connection ends (on_down with the reason, where it was up) and none is made or let in again.
+ * Who is no peer: nothing. Not from inside on_message. */
+void mesh_remove_peer(struct mesh *mesh, uint32_t node_id, const char *reason);
+
 /* Copies the bytes (at most 1 MiB - 64). Delivered in order while the connection lasts; whoever
  * must be sure repeats. ERR_REACH: not up. ERR_BUSY: the queue is full; nothing was queued. */
 int mesh_send(struct mesh *mesh, uint32_t node_id, uint16_t kind, const void *bytes, size_t size,
@@ -156,6 +174,9 @@ uint16_t mesh_port(const struct mesh *mesh);
 void mesh_stats(const struct mesh *mesh, struct mesh_stats *ret_stats);
 /* index 0 .. peers_count-1 in the settings' order without this node. */
 void mesh_peer_stats(const struct mesh *mesh, size_t index, struct mesh_peer_stats *ret_stats);
+/* False: no peer has the id. */
+bool mesh_peer_stats_of(const struct mesh *mesh, uint32_t node_id,
+                        struct mesh_peer_stats *ret_stats);
 
 /* -------------------------------------------------------------- exchange
  * The ordered fold of one generation. Life:

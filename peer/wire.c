@@ -1,13 +1,49 @@
 #include "peer/wire.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "peer/peer.h"
 
 #define LOOK_MS       100 /* at the cancel flag */
 #define READS_AT_ONCE 64
+
+int wire_connect(const char *text, atomic_bool *cancel, uint64_t deadline_ms, int *ret_fd,
+                 struct err *err)
+{
+    struct sockaddr_in address;
+    int one = 1;
+    if (peer_address_parse(text, &address, err) != 0) {
+        return err->code;
+    }
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return err_set(err, ERR_REACH, "socket: %s", err_errno(errno));
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    int failed = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : errno;
+    while (failed == EINPROGRESS || failed == EINTR) {
+        struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+        socklen_t size = sizeof(failed);
+        if ((cancel != NULL && atomic_load(cancel)) || clock_now_ms() >= deadline_ms) {
+            failed = ETIMEDOUT;
+        } else if (poll(&poll_fd, 1, 100) > 0) {
+            ASSERT(getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) == 0);
+        }
+    }
+    if (failed != 0) {
+        (void)close(fd);
+        return err_set(err, ERR_REACH, "%s: %s", text, err_errno(failed));
+    }
+    *ret_fd = fd;
+    return 0;
+}
 
 static void tick(const struct wire *wire)
 {

@@ -18,6 +18,9 @@ struct wire {
     atomic_ullong *ticks;       /* NULL: none */
 };
 
+/* A connected, non-blocking socket to "IP:PORT"; cancel may be NULL. */
+int wire_connect(const char *address, atomic_bool *cancel, uint64_t deadline_ms, int *ret_fd,
+                 struct err *err);
 /* Sends the frame whole by the deadline (clock_now_ms). */
 int wire_send(struct wire *wire, uint16_t kind, uint64_t sequence, const void *body, size_t size,
               uint64_t deadline_ms, struct err *err);

@@ -77,6 +77,7 @@ class Node:
         self.prefix = []  # what starts the daemon: a network namespace, say
         self.tls = "off"
         self.advertise = None  # where the others find it, if not at its endpoint: a proxy, say
+        self.joins, self.role = None, "trainer"  # addresses of members that let it in, instead of peers
 
     @property
     def endpoint(self):
@@ -94,8 +95,13 @@ class Node:
             with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
                 f.write(self.token + "\n")
             lines.append(f"  token_file: {path}")
-        lines.append("peers:")
-        for node in self.cluster.nodes:
+        if self.joins:
+            lines += [f"join: {self.joins}", f"role: {self.role}"]
+        else:
+            lines.append("peers:")
+        for node in self.cluster.nodes if not self.joins else []:
+            if node.joins:
+                continue
             role = self.cluster.roles.get(node.name, "trainer")
             lines.append(f"  - {{name: {node.name}, address: \"{node.advertise or node.endpoint}\", role: {role}}}")
         lines += self.config_lines
@@ -236,6 +242,22 @@ class Cluster:
 
     def ask(self, *arguments, node=None, timeout=60):
         return json.loads(self.ctl(*arguments, "--json", node=node, timeout=timeout).stdout)
+
+    def newcomer(self, joins, role="trainer"):
+        """One more node, not started, that asks the node `joins` to let it in."""
+        port, http = free_ports(2)
+        self.devices.append("cpu")
+        node = Node(self, len(self.nodes), port, http)
+        node.joins, node.role = joins.endpoint, role
+        self.nodes.append(node)
+        node.write_config()
+        return node
+
+    def member(self, name, node=None):
+        """What a node says of the member of that name; None where it is none."""
+        run = self.ctl("cluster", "status", "--json", node=node, check=False)
+        members = json.loads(run.stdout)["members"] if run.stdout.strip() else []
+        return next((m for m in members if m["name"] == name), None)
 
     def wait_leader(self, seconds=20):
         return self.wait_for(lambda: self.leader(), seconds, "a leader")

@@ -21,12 +21,12 @@ OUTSIDE = {"build", ".git", "corpus"}
 STANDS_ON = {  # what the README's table and each room's CMakeLists.txt say
     "base": "", "trust": "base", "proto": "base", "numerics": "base", "data": "base numerics", "gpu": "base numerics",
     "learn": "base numerics data gpu", "peer": "base trust proto numerics", "control": "base proto",
-    "checkpoint": "base proto control", "ctl": "base trust proto data checkpoint",
+    "checkpoint": "base proto control", "ctl": "base trust proto data control checkpoint",
     "daemon": "base trust proto numerics data gpu learn peer control checkpoint"}
 SHELVES = {"base", "proto", "numerics"}  # any header
 DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint/checkpoint.h",
          # control has two sides, the log and what is agreed in it, and a real environment beside the simulated one
-         "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h",
+         "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h", "control/survive.h",
          # data that are on another node, and where they are kept: used by the corridor alone
          "data/share.h", "data/cache.h", "peer/fetch.h",
          # who may speak, and what makes it so

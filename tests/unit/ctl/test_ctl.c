@@ -119,6 +119,7 @@ static void on_request(const Ctl__Request *request, struct ctl_server_answer *an
     case CTL__REQUEST__ASK_CHECKPOINT_PRUNE:
         ctl_server_json(answer, "[1,2", 0); /* no JSON */
         break;
+    case CTL__REQUEST__ASK_MEMBER:
     case CTL__REQUEST__ASK__NOT_SET:
     case CTL__REQUEST__ASK_JOB_CANCEL:
     case CTL__REQUEST__ASK_JOB_PAUSE:

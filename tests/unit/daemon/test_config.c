@@ -175,17 +175,24 @@ START_TEST(peers_that_cannot_meet_are_named)
 }
 END_TEST
 
-START_TEST(a_spare_is_refused_while_nothing_serves_it)
+START_TEST(a_node_that_joins_has_no_peers)
 {
+    ck_assert_int_eq(read_yaml("name: d\n"
+                               "listen: 127.0.0.1:7623\n"
+                               "tls: off\n"
+                               "join: 127.0.0.1:7620, 127.0.0.1:7621\n"
+                               "role: spare\n"),
+                     0);
+    ck_assert_str_eq(config.join, "127.0.0.1:7620, 127.0.0.1:7621");
+    ck_assert_int_eq(config_peer(&config, config.node_id)->role, CONFIG_SPARE);
+    done();
     ck_assert_int_eq(read_yaml("name: a\n"
                                "listen: 127.0.0.1:7620\n"
                                "tls: off\n"
+                               "join: 127.0.0.1:76200\n"
                                "peers:\n"
-                               "  - {name: a, address: 127.0.0.1:7620}\n"
-                               "  - {name: b, address: 127.0.0.1:7621, role: spare}\n"),
+                               "  - {name: a, address: 127.0.0.1:7620}\n"),
                      ERR_CONFIG);
-    TOLD("c.yaml:6:46: peers[2].role: spares come with a later version; make it a trainer or an "
-         "arbiter, or leave the node out\n");
     done();
 }
 END_TEST
@@ -333,7 +340,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, plain_text_between_machines_must_be_meant);
     tcase_add_test(tcase, tls_files_are_where_the_state_is_unless_they_are_named);
     tcase_add_test(tcase, peers_that_cannot_meet_are_named);
-    tcase_add_test(tcase, a_spare_is_refused_while_nothing_serves_it);
+    tcase_add_test(tcase, a_node_that_joins_has_no_peers);
     tcase_add_test(tcase, who_it_is_must_be_among_the_peers);
     tcase_add_test(tcase, loopback_does_not_serve_remote_peers);
     tcase_add_test(tcase, http_for_others_needs_a_token_and_a_port_of_its_own);

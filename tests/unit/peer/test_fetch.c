@@ -123,7 +123,7 @@ static void *holder_main(void *context)
 static void start(uint32_t connections_max)
 {
     struct err err = {0};
-    static const struct mesh_peer peers[2] = {{1, "a", "127.0.0.1:1"}, {2, "b", "127.0.0.1:2"}};
+    static const struct mesh_peer peers[2] = {{1, 0, "a", "127.0.0.1:1"}, {2, 0, "b", "127.0.0.1:2"}};
     struct mesh_settings mesh = {.cluster = "test",
                                  .name = "b",
                                  .node_id = 2,
