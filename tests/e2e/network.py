@@ -58,7 +58,8 @@ class NetCluster(Cluster):
     made = 0
 
     def __init__(self, nodes=3, start=True, **more):
-        super().__init__(nodes=nodes, start=False, **more)
+        secure = bool(os.environ.get("COPPELIUS_TLS"))
+        super().__init__(nodes=nodes, start=False, secure=secure, **more)
         NetCluster.made += 1
         for node in self.nodes:
             number = node.index + 1
@@ -66,7 +67,7 @@ class NetCluster(Cluster):
             node.host = f"10.9.{NetCluster.made}.{number}"
             node.port, node.http = 7620, 7621
             node.space, node.token = space, "0123456789abcdef" * 4
-            node.config_lines = ["insecure: yes"]
+            node.config_lines = [] if secure else ["insecure: yes"]
             node.prefix = ["nsenter", f"--net=/run/netns/{space}"]
             sh("ip", "netns", "add", space)
             sh("ip", "link", "add", f"v{NetCluster.made}-{number}", "type", "veth", "peer", "name", "eth0", "netns", space)

@@ -196,7 +196,7 @@ def out_of_memory(folder):
         watch(cluster, victim, "out of memory", begin + 2, since, in_step=False)  # 2 s to import.
         job = cluster.wait_job(job_id, states=("failed",), seconds=SETTLED_S)
         print(f"  {job['state']}: {job['reason']}", flush=True)
-        claims.claim(f"node {victim.name}" in job["reason"] and "allowed" in job["reason"], f"the failed job names it: {job['reason']}")
+        claims.claim(f"node {victim.name}" in job["reason"] and "this node has room for" in job["reason"], f"the failed job names it: {job['reason']}")
         no_busy_loop(cluster, "out of memory")
 
 
