@@ -419,7 +419,8 @@ static bool next_regroup(struct look *look)
         c->regroup_generation = job->generation;
         c->regroup_ms = look->view->now_ms;
     }
-    if (look->view->now_ms - c->regroup_ms < ROSTER_SETTLE_MS ||
+    uint64_t settle_ms = roster_drained(look->state, job) != 0 ? 0 : ROSTER_SETTLE_MS;
+    if (look->view->now_ms - c->regroup_ms < settle_ms ||
         !say(look, COMMAND_STOP, job->id, job->turn)) {
         return false;
     }

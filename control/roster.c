@@ -97,10 +97,21 @@ static uint32_t trainers_of(const struct state *state, const struct coordinator_
     return add_live(state, view, ROLE_TRAINER, 0, &none);
 }
 
+/* Whether they can work now or not: a spare stands in for who is drained, too. */
+static uint32_t all_trainers(const struct state *state, const struct coordinator_view *view)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < view->nodes_count; i++) {
+        const struct state_node *known = state_node(state, view->nodes[i].id);
+        count += view->nodes[i].role == ROLE_TRAINER && (known == NULL || state_node_in(known));
+    }
+    return count;
+}
+
 static void choose_elastic(const struct state *state, const struct coordinator_view *view,
                            const struct state_job *job, uint64_t waited_ms, struct roster *roster)
 {
-    uint32_t wanted = job->nodes_wanted != 0 ? job->nodes_wanted : trainers_of(state, view);
+    uint32_t wanted = job->nodes_wanted != 0 ? job->nodes_wanted : all_trainers(state, view);
     (void)add_live(state, view, ROLE_TRAINER, wanted, roster);
     if (roster->count < wanted && waited_ms < ROSTER_GRACE_MS) {
         miss_trainers(state, view, roster); /* It may be back in a moment. */
@@ -190,18 +201,27 @@ void roster_choose(const struct state *state, const struct coordinator_view *vie
     sort(ret_roster);
 }
 
-bool roster_regroup(const struct state *state, const struct coordinator_view *view,
-                    const struct state_job *job, char *text, size_t capacity)
+uint32_t roster_drained(const struct state *state, const struct state_job *job)
 {
-    if (job->state != JOB_RUNNING || job->stopping || job->open != NULL) {
-        return false;
-    }
     for (uint32_t i = 0; i < job->participants_count; i++) {
         const struct state_node *known = state_node(state, job->participants[i].node);
         if (known != NULL && known->drained) {
-            (void)snprintf(text, capacity, "node '%s' is drained", known->name);
-            return true;
+            return known->id;
         }
+    }
+    return 0;
+}
+
+bool roster_regroup(const struct state *state, const struct coordinator_view *view,
+                    const struct state_job *job, char *text, size_t capacity)
+{
+    if (job->state != JOB_RUNNING || job->stopping) {
+        return false;
+    }
+    uint32_t drained = roster_drained(state, job);
+    if (drained != 0) {
+        (void)snprintf(text, capacity, "node '%s' is drained", state_node_name(state, drained));
+        return true;
     }
     if (!job->elastic || job->participants_count >= job->coordinates) {
         return false;

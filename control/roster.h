@@ -32,6 +32,9 @@ void roster_choose(const struct state *state, const struct coordinator_view *vie
 bool roster_regroup(const struct state *state, const struct coordinator_view *view,
                     const struct state_job *job, char *text, size_t capacity);
 
+/* A participant that is drained, 0: none. */
+uint32_t roster_drained(const struct state *state, const struct state_job *job);
+
 /* Registered with the incarnation that it has now, in the cluster, and heard lately. */
 bool roster_alive(const struct state *state, const struct coordinator_view *view, uint32_t node);
 

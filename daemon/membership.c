@@ -345,6 +345,13 @@ void membership_turn(struct daemon *daemon)
         return;
     }
     state_wanted_group(&daemon->state, control_group(daemon->control, NULL), &wanted);
+    for (uint32_t i = 0; i < daemon->members_count; i++) { /* a spare among the first nodes */
+        const struct member *member = &daemon->members[i];
+        uint32_t id = member_id(member->id, member->life);
+        if (state_node(&daemon->state, member->id) == NULL && group_get(&wanted, id) == NULL) {
+            group_set(&wanted, id, false);
+        }
+    }
     if (control_converge(daemon->control, &wanted)) {
         const struct control_group *now = control_group(daemon->control, NULL);
         daemon_event(daemon, "the group has %u members, %u of them vote", now->count,

@@ -225,6 +225,9 @@ START_TEST(a_spare_stands_in)
     view.nodes[1].heard_ms = 0;
     ck_assert_uint_eq(choose(ROSTER_GRACE_MS).count, 3);
     ck_assert_uint_eq(choose(ROSTER_GRACE_MS).nodes[2], 4);
+    view.nodes[1].heard_ms = 100000;
+    ck_assert_int_eq(drain(2, true), STATE_CHANGED); /* for who is drained, too */
+    ck_assert_uint_eq(choose(0).nodes[2], 4);
     state_done(&state);
 }
 END_TEST
