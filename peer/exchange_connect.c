@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "peer/exchange_room.h"
+#include "peer/pump.h"
 
 #define RETRY_LAST_MS 500
 
@@ -59,8 +60,32 @@ static void dial(struct exchange *exchange, uint32_t participant, uint32_t strea
         return;
     }
     exchange->bulks++;
+    bulk->link.one_frame = exchange->pumps; /* It is handed over behind WELCOME. */
     bulk->state = BULK_DIALLING;
     slot->bulk = bulk;
+}
+
+/* A connection that both sides have greeted goes up in its slot; takes the transport. */
+static int put_up(struct exchange *exchange, uint32_t participant, uint32_t stream,
+                  struct transport *transport, struct err *err)
+{
+    struct bulk_slot *slot = links_slot(exchange, participant, stream);
+    struct bulk *bulk = bulk_new(exchange, participant, stream);
+    if (bulk == NULL) {
+        transport_close(transport);
+        return err_set(err, ERR_NOMEM, "no memory for a connection");
+    }
+    if ((exchange->pumps && transport_pump(transport, err) != 0) ||
+        link_take(&bulk->link, &exchange->loop, transport, &links_bulk_ops, FRAME_LIMIT_BULK,
+                  err) != 0) {
+        free(bulk);
+        transport_close(transport);
+        return err->code;
+    }
+    exchange->bulks++;
+    slot->bulk = bulk;
+    come_up(bulk);
+    return 0;
 }
 
 void links_on_open(struct link *link)
@@ -82,6 +107,7 @@ int links_on_answer(struct bulk *bulk, const struct frame_header *header, const 
 {
     struct exchange *exchange = bulk->exchange;
     const struct participant *to = &exchange->participants[bulk->participant];
+    struct err why = {0};
     if (header->kind == FRAME_WELCOME) {
         struct peer_hello welcome;
         if (handshake_get_welcome(body, header->body_size, &welcome, err) != 0) {
@@ -92,14 +118,23 @@ int links_on_answer(struct bulk *bulk, const struct frame_header *header, const 
             return err_set(err, ERR_AUTH, "node '%s' (id %u) of cluster '%s' answers there",
                            welcome.node, welcome.node_id, welcome.cluster);
         }
-        come_up(bulk);
+        if (!exchange->pumps) {
+            come_up(bulk);
+            return 0;
+        }
+        uint32_t participant = bulk->participant;
+        uint32_t stream = bulk->stream;
+        struct transport transport = link_detach(&bulk->link);
+        links_close(bulk); /* Its slot is free; the object goes when its handle is closed. */
+        if (put_up(exchange, participant, stream, &transport, &why) != 0) {
+            links_note(exchange, participant, &why); /* It is dialled again. */
+        }
         return 0;
     }
     if (header->kind != FRAME_REFUSAL) {
         return err_set(err, ERR_PROTO, "a frame of kind %u came instead of WELCOME", header->kind);
     }
     struct handshake_refusal refusal;
-    struct err why = {0};
     if (handshake_get_refusal(body, header->body_size, &refusal, err) != 0) {
         return err->code;
     }
@@ -191,20 +226,14 @@ void links_adopt(struct exchange *exchange, struct peer_incoming *incoming)
         return;
     }
     struct bulk_slot *slot = links_slot(exchange, participant, incoming->hello.stream);
-    struct bulk *bulk = bulk_new(exchange, participant, incoming->hello.stream);
     if (slot->bulk != NULL) {
         links_close(slot->bulk); /* The dialer gave it up, or it would not dial again. */
     }
-    if (bulk == NULL || peer_welcome(incoming, &err) != 0 ||
-        link_take(&bulk->link, &exchange->loop, &incoming->transport, &links_bulk_ops,
-                  FRAME_LIMIT_BULK, &err) != 0) {
-        free(bulk);
+    if (peer_welcome(incoming, &err) != 0) {
         transport_close(&incoming->transport);
         return; /* The dialer comes again. */
     }
-    exchange->bulks++;
-    slot->bulk = bulk;
-    come_up(bulk);
+    (void)put_up(exchange, participant, incoming->hello.stream, &incoming->transport, &err);
 }
 
 void links_connect_tick(struct exchange *exchange, uint64_t now_ms)

@@ -1,6 +1,7 @@
 /* The bulk connections of an exchange that are up: what they carry, goodbyes, silence. While
  * opening, a connection that breaks is replaced; afterwards it is the end. Exchange thread. */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,26 @@ struct bulk_slot *links_slot(struct exchange *exchange, uint32_t participant, ui
     return &exchange->slots[(size_t)participant * exchange->settings.streams + stream];
 }
 
+#define PUMP_PROCESSORS_LEAST 4
+#define PUMP_LINKS_MOST       32
+
+/* Whether connections have threads of their own. */
+static bool want_pumps(const struct exchange *exchange)
+{
+    const struct exchange_settings *settings = &exchange->settings;
+    cpu_set_t set;
+    if (settings->trust == NULL || settings->pumps != EXCHANGE_PUMPS_AUTO) {
+        return settings->trust != NULL && settings->pumps == EXCHANGE_PUMPS_YES;
+    }
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof(set), &set) == 0 &&
+           CPU_COUNT(&set) >= PUMP_PROCESSORS_LEAST &&
+           (exchange->participants_count - 1) * settings->streams <= PUMP_LINKS_MOST;
+}
+
 int links_open(struct exchange *exchange, struct err *err)
 {
+    exchange->pumps = want_pumps(exchange);
     size_t count = (size_t)exchange->participants_count * exchange->settings.streams;
     exchange->slots = calloc(count, sizeof(*exchange->slots));
     if (exchange->slots == NULL) {
@@ -71,10 +90,10 @@ static bool is_near(const struct bulk *bulk)
     struct sockaddr_in here = {0};
     struct sockaddr_in there = {0};
     socklen_t size = sizeof(here);
-    ASSERT(getsockname(bulk->link.transport.fd, (struct sockaddr *)&here, &size) == 0);
+    ASSERT(getsockname(bulk->link.transport.socket, (struct sockaddr *)&here, &size) == 0);
     size = sizeof(there);
     /* A connection that breaks just now has no other end; its end is told soon. */
-    return getpeername(bulk->link.transport.fd, (struct sockaddr *)&there, &size) == 0 &&
+    return getpeername(bulk->link.transport.socket, (struct sockaddr *)&there, &size) == 0 &&
            (here.sin_addr.s_addr == there.sin_addr.s_addr ||
             ntohl(there.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET);
 }

@@ -154,6 +154,7 @@ struct exchange {
     struct participant *participants;
     uint32_t participants_count;
     uint32_t rank;
+    bool pumps;         /* settings.pumps, decided */
     uint32_t owned_max; /* chunks of this node in a step */
     size_t result_size_max;
     uint64_t coordinates_first, coordinates_end;

@@ -99,7 +99,8 @@ fail:
 int link_take(struct link *link, uv_loop_t *loop, const struct transport *transport,
               const struct link_ops *ops, size_t limit, struct err *err)
 {
-    if (link_tune(transport->fd, err) != 0) {
+    /* One with a thread of its own has no socket here; it was tuned before. */
+    if (transport->ops->is_busy == NULL && link_tune(transport->fd, err) != 0) {
         return err->code;
     }
     return link_start(link, loop, transport, ops, limit, LINK_OPEN, err);
@@ -148,7 +149,8 @@ void link_on_poll(uv_poll_t *poll, int status, int events)
         link_end(link, &err);
         return;
     }
-    if (link->state == LINK_OPEN && (events & UV_WRITABLE) != 0) {
+    bool busy = link->transport.ops->is_busy != NULL; /* Its answers come as readable. */
+    if (link->state == LINK_OPEN && ((events & UV_WRITABLE) != 0 || busy)) {
         link->burst = 0;
         link_flush(link);
     }

@@ -16,9 +16,11 @@ void link_watch(struct link *link)
     if (link->state != LINK_OPEN) {
         return;
     }
-    bool ready = link->transport.ops->is_ready(&link->transport);
-    bool write = link->broken.code != 0 || (ready && has_output(link)) ||
-                 link->transport.ops->wants_write(&link->transport);
+    const struct transport_ops *ops = link->transport.ops;
+    bool ready = ops->is_ready(&link->transport) &&
+                 (ops->is_busy == NULL || !ops->is_busy(&link->transport));
+    bool write =
+        link->broken.code != 0 || (ready && has_output(link)) || ops->wants_write(&link->transport);
     int events = UV_READABLE | (write ? UV_WRITABLE : 0);
     if (events != link->events) {
         link->events = events;
@@ -35,9 +37,23 @@ static void answer(struct link *link, struct link_send *send, bool sent)
     }
 }
 
+static void advance(struct link *link, size_t taken);
+
+/* What is being written is ours again. */
+static void settle(struct link *link)
+{
+    if (link->transport.ops->settle != NULL) {
+        ssize_t taken = link->transport.ops->settle(&link->transport);
+        if (taken > 0) {
+            advance(link, (size_t)taken);
+        }
+    }
+}
+
 /* Answers everything that is queued, unsent. */
 void link_drop_queued(struct link *link)
 {
+    settle(link);
     struct link_send *dropped = NULL;
     struct link_send **last = &dropped;
     while (link->out_count > 0) {
@@ -79,6 +95,12 @@ void link_end(struct link *link, const struct err *err)
     link->ops->on_ended(link, &reason); /* Usually closes the link. */
 }
 
+/* Whether a frame of that body carries a check: TLS has one of its own. */
+static bool is_checked(const struct link *link, size_t body_size)
+{
+    return !link->transport.sealed || body_size <= FRAME_CHECKED_MAX;
+}
+
 /* Cuts queued sends into frames until one system call's worth is there. */
 static void compose(struct link *link)
 {
@@ -99,7 +121,13 @@ static void compose(struct link *link)
         out->size = left < link->piece_size ? left : link->piece_size;
         out->last = out->size == left;
         struct frame_part part = {out->bytes, out->size};
-        frame_header_make(out->header, send->kind, 0, send->generation, send->sequence, &part, 1);
+        if (is_checked(link, out->size)) {
+            frame_header_make(out->header, send->kind, 0, send->generation, send->sequence, &part,
+                              1);
+        } else {
+            frame_header_bare(out->header, send->kind, 0, send->generation, send->sequence,
+                              out->size);
+        }
         send->offset += out->size;
         size += out->size;
         link->out_count++;
@@ -147,7 +175,10 @@ void link_flush(struct link *link)
         link->transport.ops->wants_write(&link->transport)) {
         (void)link->transport.ops->write(&link->transport, NULL, 0, &link->broken);
     }
-    while (link->state == LINK_OPEN && link->broken.code == 0 && link->burst < LINK_BURST) {
+    bool busy =
+        link->transport.ops->is_busy != NULL; /* It has one job at a time, and its own time. */
+    while (link->state == LINK_OPEN && link->broken.code == 0 &&
+           (link->burst < LINK_BURST || busy)) {
         struct iovec parts[2 * LINK_BATCH];
         int parts_count = 0;
         size_t skip = link->out_done;
@@ -177,7 +208,7 @@ void link_flush(struct link *link)
             link->burst += (size_t)taken;
             advance(link, (size_t)taken);
         }
-        if (taken <= 0 || (size_t)taken < size) {
+        if (taken <= 0 || ((size_t)taken < size && !busy)) {
             break;
         }
     }
@@ -206,6 +237,7 @@ void link_send(struct link *link, struct link_send *send, int queue)
 
 bool link_farewell(struct link *link, struct link_send *send)
 {
+    settle(link);
     if (link->state != LINK_OPEN || link->out_done > 0) {
         return false;
     }
@@ -277,7 +309,8 @@ static bool digest(struct link *link, size_t got, struct err *err)
         link->in_body = false;
         link->header_have = 0;
         link->turn = 1 - link->turn;
-        if (frame_header_check(header, link->body, link->frame.body_size, err) != 0) {
+        if (is_checked(link, link->frame.body_size) &&
+            frame_header_check(header, link->body, link->frame.body_size, err) != 0) {
             break;
         }
         link->frames_in++;
@@ -354,7 +387,7 @@ void link_read_frames(struct link *link)
             link_end(link, &err);
             return;
         }
-        if ((size_t)got < size) {
+        if ((size_t)got < size && link->transport.ops->is_busy == NULL) {
             return; /* Less than asked for: nothing more is there. */
         }
     }
@@ -364,5 +397,8 @@ void link_read_now(struct link *link)
 {
     if (link->state == LINK_OPEN) {
         link_read_frames(link);
+    }
+    if (link->state == LINK_OPEN && link->transport.ops->is_busy != NULL) {
+        link_flush(link); /* It may have told of both at once. */
     }
 }

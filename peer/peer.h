@@ -225,6 +225,9 @@ struct exchange_settings {
     uint8_t identity[32];
     const char *policy;
     struct trust *trust; /* outlives the exchange; NULL: plain text */
+    /* Whether each TLS connection seals and opens on a thread of its own (pump.h). Auto: where
+     * there are at least four processors and at most 32 connections. */
+    enum { EXCHANGE_PUMPS_AUTO, EXCHANGE_PUMPS_NO, EXCHANGE_PUMPS_YES } pumps;
     const struct exchange_participant *participants;
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
     size_t rank;               /* this node's place among them */

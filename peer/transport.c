@@ -84,7 +84,7 @@ void transport_plain(struct transport *transport, int fd)
                                                .is_ready = plain_is_ready,
                                                .shut = plain_shut,
                                                .done = plain_done};
-    *transport = (struct transport){.ops = &plain, .fd = fd, .state = NULL};
+    *transport = (struct transport){.ops = &plain, .fd = fd, .socket = fd, .state = NULL};
 }
 
 /* ---------------------------------------------------------------- TLS */
@@ -132,7 +132,8 @@ static const struct transport_ops secure = {.read = secure_read,
 static int secured(struct transport *transport, int fd, int code, struct tls *tls)
 {
     if (code == 0) {
-        *transport = (struct transport){.ops = &secure, .fd = fd, .state = tls};
+        *transport = (struct transport){
+            .ops = &secure, .fd = fd, .socket = fd, .sealed = true, .state = tls};
     }
     return code;
 }

@@ -30,6 +30,12 @@ struct transport_ops {
     /* Whether the holder's bytes may go now: the handshake is done. Until then nothing is read
      * either, and the other side is unknown. */
     bool (*is_ready)(const struct transport *transport);
+    /* Whether fd is never waited on for writing: what was given to write() is answered for by its
+     * being readable. NULL: no. (pump.h) */
+    bool (*is_busy)(const struct transport *transport);
+    /* Gives back the memory that write() was called with: the bytes of it that were taken and not
+     * yet answered for. Waits a moment. NULL: a write that answered holds nothing. */
+    ssize_t (*settle)(struct transport *transport);
     /* No more will be written; the other side reads the end. */
     void (*shut)(struct transport *transport);
     /* Frees what the transport holds, not the descriptor; before that is closed. */
@@ -38,7 +44,9 @@ struct transport_ops {
 
 struct transport {
     const struct transport_ops *ops;
-    int fd;              /* -1: none */
+    int fd;              /* to poll; -1: none */
+    int socket;          /* the same, or what a thread of its own works on (pump.h) */
+    bool sealed;         /* over TLS: no byte can change on the way */
     unsigned reads_left; /* system calls that read() may still make: its holder's to set */
     void *state;         /* of the ops */
 };

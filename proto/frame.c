@@ -84,6 +84,18 @@ int frame_header_check(const uint8_t header[FRAME_HEADER_SIZE], const void *body
     return 0;
 }
 
+void frame_header_bare(uint8_t bytes[FRAME_HEADER_SIZE], uint16_t kind, uint16_t flags,
+                       uint64_t generation, uint64_t sequence, size_t body_size)
+{
+    ASSERT(body_size <= FRAME_LIMIT_BULK);
+    store(bytes, body_size, 4);
+    store(bytes + 4, kind, 2);
+    store(bytes + 6, flags, 2);
+    store(bytes + 8, generation, 8);
+    store(bytes + 16, sequence, 8);
+    store(bytes + CHECKED_SIZE, 0, 8);
+}
+
 void frame_header_make(uint8_t bytes[FRAME_HEADER_SIZE], uint16_t kind, uint16_t flags,
                        uint64_t generation, uint64_t sequence, const struct frame_part *parts,
                        size_t parts_count)
@@ -93,11 +105,7 @@ void frame_header_make(uint8_t bytes[FRAME_HEADER_SIZE], uint16_t kind, uint16_t
         ASSERT(parts[i].size <= FRAME_LIMIT_BULK - body_size);
         body_size += parts[i].size;
     }
-    store(bytes, body_size, 4);
-    store(bytes + 4, kind, 2);
-    store(bytes + 6, flags, 2);
-    store(bytes + 8, generation, 8);
-    store(bytes + 16, sequence, 8);
+    frame_header_bare(bytes, kind, flags, generation, sequence, body_size);
     store(bytes + CHECKED_SIZE, check_of(bytes, parts, parts_count), 8);
 }
 

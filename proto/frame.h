@@ -12,6 +12,8 @@
  *       32     …  body
  *
  * The check finds accidents (a torn write, a bug, a bad memory chip), not enemies: TLS is for them.
+ * Links over TLS leave it 0, and do not look at it, for bodies over FRAME_CHECKED_MAX: the records'
+ * tags cover every byte already.
  * Nothing here allocates, keeps state or has a thread. */
 #ifndef COPPELIUS_PROTO_FRAME_H
 #define COPPELIUS_PROTO_FRAME_H
@@ -28,6 +30,7 @@
 #define FRAME_LIMIT_CONTROL (1U << 20)
 #define FRAME_LIMIT_BULK    (4U << 20)
 #define FRAME_LIMIT_CTL     (4U << 20)
+#define FRAME_CHECKED_MAX   4096U
 
 /* The version in HELLO and WELCOME; peers of another version refuse each other by name. */
 #define FRAME_PROTOCOL_VERSION 1
@@ -86,5 +89,8 @@ int frame_header_check(const uint8_t header[FRAME_HEADER_SIZE], const void *body
 void frame_header_make(uint8_t bytes[FRAME_HEADER_SIZE], uint16_t kind, uint16_t flags,
                        uint64_t generation, uint64_t sequence, const struct frame_part *parts,
                        size_t parts_count);
+/* The same without a check, which is 0. */
+void frame_header_bare(uint8_t bytes[FRAME_HEADER_SIZE], uint16_t kind, uint16_t flags,
+                       uint64_t generation, uint64_t sequence, size_t body_size);
 
 #endif

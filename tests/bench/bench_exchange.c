@@ -9,6 +9,7 @@
  * and the bytes that a process sent for each byte of SIZE. bench_gloo.py beside it does the same
  * with Gloo's all-reduce (whose answer is binary64) and prints the same columns.
  *
+ * --pumps yes or no: whether a TLS connection has a thread of its own; else as the daemon decides.
  * --tls yes does all of it twice, in plain text and over mutual TLS, measures what AES-GCM itself
  * costs in the same run, and prints beside each other: the throughput that TLS keeps, and the
  * processor time that it adds for a GB sealed and opened. */
@@ -49,6 +50,7 @@ struct bench {
     uv_async_t done;
     bool ready;
     bool secure;
+    int pumps;                 /* EXCHANGE_PUMPS_* */
     struct test_folder folder; /* of the certificates */
     struct result *results;    /* shared with rank 0: by size, plain text, then TLS */
 };
@@ -322,6 +324,7 @@ static int run_process(void)
     }
     mesh.trust = trust;
     exchange.trust = trust;
+    exchange.pumps = bench.pumps;
     ASSERT(uv_loop_init(&loop) == 0);
     ASSERT(uv_async_init(&loop, &bench.done, on_done) == 0);
     check(mesh_open(&mesh, &loop, &bench.mesh, &err), &err);
@@ -429,6 +432,8 @@ int main(int argc, char **argv)
             bench.chunk_rows = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--tls") == 0) {
             tls = strcmp(argv[++i], "yes") == 0;
+        } else if (strcmp(argv[i], "--pumps") == 0) {
+            bench.pumps = strcmp(argv[++i], "yes") == 0 ? EXCHANGE_PUMPS_YES : EXCHANGE_PUMPS_NO;
         } else if (strcmp(argv[i], "--seconds") == 0) {
             bench.seconds = strtod(argv[++i], NULL);
         } else {

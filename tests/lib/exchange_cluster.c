@@ -414,6 +414,7 @@ void cluster_start(struct cluster *cluster)
             .identity = {1, 2, 3},
             .policy = "test-policy",
             .trust = node->trust,
+            .pumps = settings->pumps ? EXCHANGE_PUMPS_YES : EXCHANGE_PUMPS_NO,
             .participants = participants,
             .participants_count = settings->nodes,
             .rank = i,

@@ -40,6 +40,7 @@ struct cluster_settings {
     uint64_t seed;
     uint32_t delay_us_max; /* of the proxies; 0: none between */
     bool proxied;          /* proxies even without delay */
+    bool pumps;            /* with secure: a thread for each connection */
     bool secure;           /* TLS, each node with a certificate of its own */
     uint32_t silence_ms, connect_timeout_ms, progress_ms;
     uint64_t gather_at;      /* a step after which all gather; 0: none */

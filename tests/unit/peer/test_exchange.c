@@ -8,11 +8,17 @@
 #include "tests/lib/unit.h"
 
 static struct cluster cluster;
-static bool secure;
+static bool secure, pumps;
 
 static void over_tls(void)
 {
     secure = true;
+}
+
+static void over_pumps(void)
+{
+    secure = true;
+    pumps = true;
 }
 
 static struct cluster_settings usual(uint32_t nodes)
@@ -24,7 +30,8 @@ static struct cluster_settings usual(uint32_t nodes)
                                         .steps = {{1, 100}, {2, 100}, {3, 7}, {4, 100}, {9, 250}},
                                         .steps_count = 5,
                                         .seed = 1,
-                                        .secure = secure};
+                                        .secure = secure,
+                                        .pumps = pumps};
     return settings;
 }
 
@@ -294,5 +301,15 @@ Suite *unit_suite(void)
     tcase_add_test(tls, chunks_larger_than_a_frame_piece_arrive_whole);
     tcase_add_loop_test(tls, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
     suite_add_tcase(suite, tls);
+    TCase *pumped = tcase_create("pumped");
+    tcase_set_timeout(pumped, 90);
+    tcase_add_unchecked_fixture(pumped, over_pumps, NULL);
+    tcase_add_loop_test(pumped, every_cluster_gives_the_digests_of_one_sum, 0,
+                        sizeof(shapes) / sizeof(shapes[0]));
+    tcase_add_loop_test(pumped, folds_in_tree_order_whatever_arrives_first, 0, 9);
+    tcase_add_loop_test(pumped, each_element_leaves_once_and_returns_once, 0, 4);
+    tcase_add_test(pumped, chunks_larger_than_a_frame_piece_arrive_whole);
+    tcase_add_loop_test(pumped, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
+    suite_add_tcase(suite, pumped);
     return suite;
 }

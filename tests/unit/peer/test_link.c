@@ -454,8 +454,12 @@ static void odd_done(struct transport *transport)
 
 START_TEST(the_seam_bears_a_transport_that_changes_and_cuts_everything)
 {
-    static const struct transport_ops odd = {odd_read,     odd_write, odd_wants_write,
-                                             odd_is_ready, odd_shut,  odd_done};
+    static const struct transport_ops odd = {.read = odd_read,
+                                             .write = odd_write,
+                                             .wants_write = odd_wants_write,
+                                             .is_ready = odd_is_ready,
+                                             .shut = odd_shut,
+                                             .done = odd_done};
     int done = 0;
     uint8_t *bytes = some_bytes(5000, 1);
     struct link_send sends[3] = {send_of(20, 0, bytes, 5000), send_of(21, 1, bytes, 0),
