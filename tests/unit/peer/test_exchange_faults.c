@@ -17,6 +17,13 @@
 
 static struct cluster cluster;
 
+static bool pumped; /* over TLS, a thread for each connection */
+
+static void over_pumps(void)
+{
+    pumped = true;
+}
+
 static struct cluster_settings usual(uint32_t nodes)
 {
     struct cluster_settings settings = {.nodes = nodes,
@@ -26,6 +33,8 @@ static struct cluster_settings usual(uint32_t nodes)
                                         .steps = {{1, 64}, {2, 64}, {3, 64}, {4, 64}},
                                         .steps_count = 4,
                                         .seed = 1,
+                                        .secure = pumped,
+                                        .pumps = pumped,
                                         .silence_ms = 4000,
                                         .connect_timeout_ms = 10000};
     return settings;
@@ -540,5 +549,15 @@ Suite *unit_suite(void)
                         sizeof(impossible) / sizeof(impossible[0]));
     tcase_add_test(tcase, a_damaged_frame_is_a_protocol_error);
     suite_add_tcase(suite, tcase);
+    TCase *pumps = tcase_create("pumps");
+    tcase_set_timeout(pumps, 60);
+    tcase_add_unchecked_fixture(pumps, over_pumps, NULL);
+    tcase_add_test(pumps, one_cut_data_socket_names_peer_step_phase_and_bytes);
+    tcase_add_test(pumps, a_silent_peer_is_named_within_the_silence);
+    tcase_add_test(pumps, a_peer_that_lives_but_computes_no_more_is_named);
+    tcase_add_test(pumps, idle_links_are_not_silent);
+    tcase_add_test(pumps, a_failed_finish_ends_it_for_all_with_its_sentence);
+    tcase_add_loop_test(pumps, a_cancel_tells_the_peers_in_a_step_and_nobody_between_steps, 0, 2);
+    suite_add_tcase(suite, pumps);
     return suite;
 }
