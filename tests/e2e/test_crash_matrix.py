@@ -27,7 +27,7 @@ SAMPLE = [("fsync", "CURRENT.new"), ("rename", "CURRENT"), ("dirsync", "jobs/"),
           ("fsync", "manifest"), ("write", ".part"), ("fsync", ".part"), ("rename", ".safetensors"), ("create", "staging"),
           ("dirsync", "staging"), ("write", "log/"), ("fsync", "log/"), ("create", "log/"), ("dirsync", "log"),
           ("rename", "log/"), ("unlink", ""), ("send", "")]
-BUDGET_S = 45  # of the sample
+BUDGET_S = 35  # of the sample
 seed = int(os.environ.get("COPPELIUS_SEED", random.randrange(1 << 30)))
 random.seed(seed)
 print(f"seed {seed} (COPPELIUS_SEED repeats it)", flush=True)
