@@ -15,14 +15,15 @@ data:
   standardize: yes
 model: {{l2: 0.1}}
 optimizer: {{rate: 0.05, batch: 4096, steps: {steps}}}
-checkpoint: {{every: {every}}}
+checkpoint: {{every: {every}, replicas: {replicas}}}
 """
 
 
-def write_job(folder, steps, every, more="", name="job"):
+def write_job(folder, steps, every, more="", name="job", replicas=1):
     path = os.path.join(folder, f"{name}.yaml")
     with open(path, "w") as f:
-        f.write(more + JOB.format(data=os.path.join(ROOT, "deploy/examples/hflights/hflights.csv"), steps=steps, every=every))
+        f.write(more + JOB.format(data=os.path.join(ROOT, "deploy/examples/hflights/hflights.csv"), steps=steps, every=every,
+                                  replicas=replicas))
     return path
 
 

@@ -269,7 +269,8 @@ def storm(folder, path, undisturbed):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    path = write_job(folder, steps=8000, every=250, more="elastic: yes\n")
+    # Two nodes are lost at once: each shard is on three.
+    path = write_job(folder, steps=8000, every=250, more="elastic: yes\n", replicas=2)
     small = write_job(folder, steps=16, every=8, name="small")
     plain = write_job(folder, steps=4000, every=100, name="plain")
     with Cluster(nodes=3) as cluster:

@@ -64,8 +64,8 @@ def kept(cluster, victim, job_id, what):
         job = cluster.job_or_none(job_id)
         return job if job and job["state"] in ("paused", "succeeded") and job["epoch"] is not None else None
     job = cluster.wait_for(paused, 10, f"{what}: the job to be paused with its checkpoint")
-    claims.claim(job["step"] > 0 and job["state"] == "paused" and victim.name in (job["reason"] or ""),
-                 f"{what}: paused at step {job['step']}: {job['reason']}")
+    claims.claim(job["step"] > 0 and (job["state"] == "succeeded" or victim.name in (job["reason"] or "")),
+                 f"{what}: {job['state']} at step {job['step']}: {job['reason']}")  # It may have been the very last step.
     with open(os.path.join(victim.job_folder(job_id), "CURRENT")) as f:
         claims.claim(f.read().strip() == f"epoch-{job['epoch']:08d}", f"{what}: its own CURRENT is the last one")
     epoch = next(e for e in cluster.ask("checkpoint", "list", str(job_id))["checkpoints"] if e["epoch"] == job["epoch"])
