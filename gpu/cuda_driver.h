@@ -26,6 +26,24 @@ typedef struct cu_event *cu_event;
 typedef struct cu_graph *cu_graph;
 typedef struct cu_graph_exec *cu_graph_exec;
 
+/* One attribute of a launch: that the grid may begin before the one in front of it has ended. */
+struct cu_launch_attribute {
+    int id;
+    char pad[4];
+    int value;
+    char rest[60];
+};
+enum { CU_LAUNCH_EARLY = 6 };
+
+struct cu_launch_config {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_size;
+    cu_stream stream;
+    struct cu_launch_attribute *attributes;
+    unsigned attributes_count;
+};
+
 struct cu_uuid {
     uint8_t bytes[16];
 };
@@ -114,6 +132,8 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1 };
        int swizzle, int promotion, int fill))                                                      \
     X(cuFuncGetAttribute, (int *value, int attribute, cu_function function))                       \
     X(cuFuncSetAttribute, (cu_function function, int attribute, int value))                        \
+    X(cuLaunchKernelEx, (const struct cu_launch_config *config, cu_function function,              \
+                         void **arguments, void **extra))                                          \
     X(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,    \
                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size, \
                        cu_stream stream, void **arguments, void **extra))

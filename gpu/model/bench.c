@@ -10,12 +10,16 @@
 #include "gpu/model/maps.h"
 #include "gpu/model/tiles.h"
 
-#define FILE_MAX     (64U << 20)
-#define COLD_BYTES   320.0e6 /* of all sets: several times the L2 */
-#define ROUNDS       5
-#define ROUND_FLOPS  1.5e12 /* so much work in a round, about 3 ms */
-#define ROUND_LEAST  40     /* and so many launches at least */
-#define RANDOM_COUNT 5000011
+#define FILE_MAX       (64U << 20)
+#define COLD_BYTES     320.0e6 /* of all sets: several times the L2 */
+#define ROUNDS         5       /* at most */
+#define FINALS         5       /* candidates that are measured again, */
+#define FINAL_TURNS    3       /* in turns */
+#define CANDIDATES_MAX 256
+#define ROUND_FLOPS    1.5e12 /* so much work in a round, about 3 ms, */
+#define ROUND_LEAST    20     /* and so many launches at least */
+#define RANDOM_COUNT   5000011
+#define SPLIT_BYTES    (64U << 20)
 
 #define TRY(call)         \
     do {                  \
@@ -98,6 +102,7 @@ int model_bench_open(struct model_bench *bench, const char *folder, enum model_h
 {
     memset(bench, 0, sizeof(*bench));
     bench->half = half;
+    bench->rounds = ROUNDS;
     TRY(cuda_driver_get(&bench->driver, err));
     cu_device device;
     cu_context context;
@@ -228,12 +233,8 @@ int model_bench_own_start(void *context, unsigned set, struct err *err)
     struct model_bench *bench = ((struct model_bench_own *)context)->bench;
     struct model_bench_run *run = ((struct model_bench_own *)context)->run;
     for (size_t i = 0; i < run->kernels_count; i++) {
-        const struct model_kernel *kernel = &run->kernels[i];
-        void *parameters[] = {&run->arguments[set], &run->maps[set]};
-        ASK(cuLaunchKernel(run->functions[i], kernel->grid[0], kernel->grid[1], kernel->grid[2],
-                           kernel->threads, 1, 1, kernel->shared_bytes, bench->stream, parameters,
-                           NULL),
-            kernel->entry);
+        TRY(model_kernel_launch(bench->driver, run->functions[i], &run->kernels[i],
+                                &run->arguments[set], &run->maps[set], bench->stream, err));
     }
     return 0;
 }
@@ -245,7 +246,7 @@ static int rounds(struct model_bench *bench, cu_graph_exec exec, unsigned repeat
     cu_event to = NULL;
     ASK(cuEventCreate(&from, 0), "making an event");
     ASK(cuEventCreate(&to, 0), "making an event");
-    for (int round = -1; round < ROUNDS; round++) {
+    for (int round = -1; round < (int)bench->rounds; round++) {
         ASK(cuEventRecord(from, bench->stream), "timing");
         for (unsigned i = 0; i < repeat; i++) {
             ASK(cuGraphLaunch(exec, bench->stream), "launching a graph");
@@ -292,8 +293,8 @@ int model_bench_time(struct model_bench *bench, const struct model_bench_run *ru
     (void)bench->driver->cuGraphExecDestroy(exec);
     (void)bench->driver->cuGraphDestroy(graph);
     if (code == 0) {
-        qsort(times, ROUNDS, sizeof(times[0]), by_size);
-        *ret_microseconds = (double)times[ROUNDS / 2] * 1e3 / repeat / run->sets;
+        qsort(times, bench->rounds, sizeof(times[0]), by_size);
+        *ret_microseconds = (double)times[bench->rounds / 2] * 1e3 / repeat / run->sets;
     }
     return code;
 }
@@ -328,47 +329,97 @@ int model_bench_choice(struct model_bench *bench, struct model_bench_run *run, i
 
 /* -- all of them ------------------------------------------------------------------------------- */
 
-static int measure(struct model_bench *bench, const char *name, uint32_t sequences, FILE *log,
-                   struct model_choice *ret_best, struct err *err)
+struct candidates {
+    struct model_choice choice[CANDIDATES_MAX];
+    size_t count;
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct model_choice *x = a;
+    const struct model_choice *y = b;
+    return x->microseconds < y->microseconds ? -1 : x->microseconds > y->microseconds;
+}
+
+/* Every candidate that serves, in every number of parts that may be. */
+static int find_candidates(const struct model_bench *bench, const char *name, uint32_t sequences,
+                           struct candidates *ret, struct err *err)
 {
     static const uint32_t splits[] = {1, 2, 3, 4, 5, 6, 8, 11, 16};
-    struct model_bench_run *run = malloc(sizeof(*run));
-    ASSERT(run != NULL);
-    int code = 0;
     /* All of one family, whose candidates agree to the bit: the choice may differ by m. */
     const int first = bench->modules[1] != NULL ? MMA_TILES_COUNT : 0;
     const int end = bench->modules[1] != NULL ? MODEL_TILES_COUNT : MMA_TILES_COUNT;
-    ret_best->tile = MODEL_TILE_NONE;
-    for (int tile = first; tile < end && code == 0; tile++) {
-        for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]) && code == 0; i++) {
-            struct model_launch launch = {0};
-            const struct model_image *image;
-            struct model_choice choice;
-            code = model_image_find(name, &launch, &image, err);
-            ASSERT(code == 0);
-            model_launch_sequences(&launch, sequences);
-            launch.half_out = launch.add == 0 && launch.a_columns == 0;
+    struct model_launch launch = {0};
+    const struct model_image *image;
+    TRY(model_image_find(name, &launch, &image, err));
+    model_launch_sequences(&launch, sequences);
+    launch.half_out = launch.add == 0 && launch.a_columns == 0;
+    ret->count = 0;
+    for (int tile = first; tile < end; tile++) {
+        for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
             launch.split = splits[i];
-            /* Only a sum over the tokens may be split: a row of C must not depend on m. */
-            if (!model_tile_serves(tile, &launch) || (splits[i] > 1 && launch.a_columns == 0)) {
-                continue;
-            }
-            code = model_bench_prepare(bench, name, sequences, tile, splits[i], run, err);
-            code = code != 0 ? code : model_bench_choice(bench, run, tile, &choice, err);
-            if (code == 0 && log != NULL) {
-                char line[256];
-                (void)model_choice_line(&choice, bench->architecture, name, sequences, line,
-                                        sizeof(line));
-                (void)fputs(line, log);
-            }
-            if (code == 0 && (ret_best->tile == MODEL_TILE_NONE ||
-                              choice.microseconds < ret_best->microseconds)) {
-                *ret_best = choice;
+            /* Only a sum over the tokens may be split: a row of C must not depend on m. And there
+             * are parts that would be more to write than they could make good. */
+            bool may =
+                splits[i] == 1 || (launch.a_columns != 0 &&
+                                   (uint64_t)splits[i] * launch.m * launch.n * 4 <= SPLIT_BYTES);
+            if (may && model_tile_serves(tile, &launch)) {
+                ASSERT(ret->count < CANDIDATES_MAX);
+                ret->choice[ret->count++] = (struct model_choice){.tile = tile, .split = splits[i]};
             }
         }
     }
-    free(run);
-    return code;
+    return ret->count != 0 ? 0 : err_set(err, ERR_DEVICE, "no candidate serves '%s'", name);
+}
+
+static int time_candidate(struct model_bench *bench, const char *name, uint32_t sequences,
+                          struct model_bench_run *run, struct model_choice *choice, FILE *log,
+                          struct err *err)
+{
+    char line[256];
+    TRY(model_bench_prepare(bench, name, sequences, choice->tile, choice->split, run, err));
+    TRY(model_bench_choice(bench, run, choice->tile, choice, err));
+    (void)model_choice_line(choice, bench->architecture, name, sequences, line, sizeof(line));
+    if (log != NULL) {
+        (void)fputs(line, log);
+    }
+    return 0;
+}
+
+/* All once, quickly; then those near the fastest several times in turns, for the GPU is faster
+ * while it is cool: the fastest median. */
+static int measure(struct model_bench *bench, const char *name, uint32_t sequences, FILE *log,
+                   struct model_choice *ret_best, struct err *err)
+{
+    static struct candidates all; /* one thread */
+    static struct model_bench_run run;
+    TRY(find_candidates(bench, name, sequences, &all, err));
+    bench->rounds = 2;
+    for (size_t i = 0; i < all.count; i++) {
+        TRY(time_candidate(bench, name, sequences, &run, &all.choice[i], log, err));
+    }
+    bench->rounds = ROUNDS;
+    qsort(all.choice, all.count, sizeof(all.choice[0]), by_time);
+    struct model_choice times[FINALS][FINAL_TURNS];
+    size_t finals = 0;
+    while (finals < FINALS && finals < all.count &&
+           all.choice[finals].microseconds <= 1.15 * all.choice[0].microseconds) {
+        finals++;
+    }
+    for (int turn = 0; turn < FINAL_TURNS; turn++) {
+        for (size_t i = 0; i < finals; i++) {
+            times[i][turn] = all.choice[i];
+            TRY(time_candidate(bench, name, sequences, &run, &times[i][turn], log, err));
+        }
+    }
+    for (size_t i = 0; i < finals; i++) {
+        qsort(times[i], FINAL_TURNS, sizeof(times[i][0]), by_time);
+        const struct model_choice *median = &times[i][FINAL_TURNS / 2];
+        if (i == 0 || median->microseconds < ret_best->microseconds) {
+            *ret_best = *median;
+        }
+    }
+    return 0;
 }
 
 int model_bench_tiles(struct model_bench *bench, FILE *table, FILE *log, struct err *err)
@@ -382,9 +433,6 @@ int model_bench_tiles(struct model_bench *bench, FILE *table, FILE *log, struct 
             struct model_choice best;
             char line[256];
             TRY(measure(bench, names[i].text, sequences[s], log, &best, err));
-            if (best.tile == MODEL_TILE_NONE) {
-                return err_set(err, ERR_DEVICE, "no candidate serves '%s'", names[i].text);
-            }
             (void)model_choice_line(&best, bench->architecture, names[i].text, sequences[s], line,
                                     sizeof(line));
             (void)fputs(line, table);

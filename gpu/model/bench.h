@@ -18,6 +18,7 @@ struct model_bench {
     enum model_half half;
     int architecture; /* 90 for sm_90 */
     unsigned multiprocessors;
+    unsigned rounds; /* whose median model_bench_time() takes */
     cu_stream stream;
     cu_module modules[2]; /* of mma.sync, of wgmma (NULL but on sm_90) */
     cu_pointer a;

@@ -251,6 +251,7 @@ static void plan_hopper(struct plan *plan, const char *entry, int i)
         (hopper_tiles[i].groups + 1) * 128);
     struct model_kernel *kernel = &plan->kernels[plan->count - 1];
     kernel->shared_bytes = shared;
+    kernel->early = true;
     kernel->boxes_count = 2;
     kernel->boxes[0] =
         operand_box(0, launch->a_columns != 0, launch->m, launch->k, m, hopper_tiles[i].cluster_n);
@@ -265,6 +266,7 @@ static void plan_hopper(struct plan *plan, const char *entry, int i)
     if (launch->split > 1) {
         put(plan, "product_sum", parts((uint64_t)launch->m * launch->n, FLAT_THREADS * 4), 1,
             FLAT_THREADS);
+        plan->kernels[plan->count - 1].early = true;
     }
 }
 

@@ -22,6 +22,7 @@ struct model_kernel {
     uint32_t grid[3];
     uint32_t threads;      /* of a block */
     uint32_t shared_bytes; /* dynamic */
+    bool early;            /* it waits itself for the grids before it: model_kernel_launch() */
     uint32_t boxes_count;  /* 0: the kernel takes no maps */
     struct model_box boxes[MODEL_MAPS_MAX];
 };

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "gpu/cuda.h"
+#include "gpu/model/choices.h"
 #include "gpu/model/maps.h"
 #include "gpu/model/records.h"
 
@@ -231,9 +232,7 @@ int model_gpu_launch_kernel(struct model_gpu *gpu, const struct model_kernel *ke
             kernel->shared_bytes + image->record.shared_bytes, gpu->shared_max);
     }
     cu_function function = image->object;
-    struct model_arguments copy = *arguments;
     struct model_maps maps = {0};
-    void *parameters[] = {&copy, &maps};
     status = model_maps_make(gpu->driver, kernel, arguments, gpu->half, &maps, err);
     if (status == 0 && kernel->shared_bytes > 0) {
         status =
@@ -243,12 +242,7 @@ int model_gpu_launch_kernel(struct model_gpu *gpu, const struct model_kernel *ke
                        "asking for shared memory", err);
     }
     if (status == 0) {
-        status =
-            cuda_check(gpu->driver,
-                       gpu->driver->cuLaunchKernel(function, kernel->grid[0], kernel->grid[1],
-                                                   kernel->grid[2], kernel->threads, 1, 1,
-                                                   kernel->shared_bytes, stream, parameters, NULL),
-                       "launching it", err);
+        status = model_kernel_launch(gpu->driver, function, kernel, arguments, &maps, stream, err);
     }
     return status == 0 ? 0 : err_prefix(err, "device image '%s': ", name);
 }
@@ -266,6 +260,16 @@ int model_gpu_launch(struct model_gpu *gpu, const char *name, const struct model
     }
     if (strcmp(image->name, "tiled") == 0 || strcmp(image->name, "transpose") == 0) {
         model_launch_sequences(&arguments.launch, launch->shape.sequences);
+    }
+    if (strcmp(image->name, "tiled") == 0 && tile == MODEL_TILE_NONE) {
+        struct model_choice choice = {.tile = MODEL_TILE_NONE};
+        status = model_choice_find(gpu->architecture, name, launch->shape.sequences,
+                                   &arguments.launch, &choice, err);
+        if (status != 0) {
+            return status;
+        }
+        tile = choice.tile;
+        arguments.launch.split = choice.split;
     }
     status = model_operands_check(image, name, &arguments.launch, operands, operands_count, err);
     if (status != 0) {

@@ -29,8 +29,9 @@ const struct images *model_gpu_images(const struct model_gpu *gpu);
 int model_gpu_architecture(const struct model_gpu *gpu); /* 90 for sm_90 */
 
 /* Puts an image's kernels on the stream. launch as for model_session_launch(): fields that the name
- * carries are filled in here. tile: a product's, or MODEL_TILE_NONE; attention takes its own choice
- * then. operands: addresses in the device's memory, multiples of 16, in the catalogue's order. */
+ * carries are filled in here. tile: a product's, or MODEL_TILE_NONE: the committed choice
+ * (choices.h), whose split is used, too; attention takes its own choice then. operands: addresses
+ * in the device's memory, multiples of 16, in the catalogue's order. */
 int model_gpu_launch(struct model_gpu *gpu, const char *name, const struct model_launch *launch,
                      int tile, void *const operands[], size_t operands_count, cu_stream stream,
                      struct err *err);

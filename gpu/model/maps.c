@@ -25,3 +25,26 @@ int model_maps_make(const struct cuda_driver *driver, const struct model_kernel 
     }
     return 0;
 }
+
+int model_kernel_launch(const struct cuda_driver *driver, cu_function function,
+                        const struct model_kernel *kernel, const struct model_arguments *arguments,
+                        const struct model_maps *maps, cu_stream stream, struct err *err)
+{
+    struct model_arguments own = *arguments; /* the driver's parameters are not const */
+    struct model_maps own_maps = {0};
+    if (maps != NULL) {
+        own_maps = *maps;
+    }
+    void *parameters[] = {&own, &own_maps};
+    struct cu_launch_attribute early = {.id = CU_LAUNCH_EARLY, .value = 1};
+    const struct cu_launch_config config = {
+        .grid = {kernel->grid[0], kernel->grid[1], kernel->grid[2]},
+        .block = {kernel->threads, 1, 1},
+        .shared_size = kernel->shared_bytes,
+        .stream = stream,
+        .attributes = &early,
+        .attributes_count = kernel->early ? 1 : 0,
+    };
+    return cuda_check(driver, driver->cuLaunchKernelEx(&config, function, parameters, NULL),
+                      kernel->entry, err);
+}

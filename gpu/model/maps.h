@@ -11,4 +11,10 @@ int model_maps_make(const struct cuda_driver *driver, const struct model_kernel 
                     const struct model_arguments *arguments, enum model_half half,
                     struct model_maps *ret, struct err *err);
 
+/* Enqueues the kernel of a plan with its arguments and maps (NULL: it has none), early where it
+ * waits for the grids before it itself. Shared memory above 48 KiB was allowed before. */
+int model_kernel_launch(const struct cuda_driver *driver, cu_function function,
+                        const struct model_kernel *kernel, const struct model_arguments *arguments,
+                        const struct model_maps *maps, cu_stream stream, struct err *err);
+
 #endif

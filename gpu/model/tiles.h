@@ -38,26 +38,19 @@
 #define HOPPER_TILES(X)                           \
     X(8, 128, 256, 4, 2, HOPPER_TOGETHER, 1, 1)   \
     X(9, 128, 256, 4, 2, HOPPER_TOGETHER, 2, 1)   \
-    X(10, 256, 128, 4, 2, HOPPER_TOGETHER, 1, 1)  \
-    X(11, 256, 128, 4, 2, HOPPER_TOGETHER, 2, 1)  \
-    X(12, 256, 128, 4, 2, HOPPER_TOGETHER, 1, 2)  \
-    X(13, 128, 128, 6, 2, HOPPER_ALTERNATE, 1, 1) \
-    X(14, 128, 128, 6, 2, HOPPER_ALTERNATE, 2, 1) \
-    X(15, 128, 128, 6, 2, HOPPER_ALTERNATE, 1, 2) \
-    X(16, 64, 256, 4, 2, HOPPER_ALTERNATE, 2, 1)  \
-    X(17, 128, 128, 6, 2, HOPPER_TOGETHER, 1, 1)  \
-    X(18, 64, 64, 5, 1, HOPPER_TOGETHER, 1, 1)    \
-    X(19, 64, 128, 6, 1, HOPPER_TOGETHER, 1, 1)   \
-    X(20, 128, 64, 6, 2, HOPPER_TOGETHER, 1, 1)   \
-    X(21, 128, 128, 4, 2, HOPPER_RESIDUAL, 1, 1)  \
-    X(22, 128, 128, 4, 2, HOPPER_RESIDUAL, 2, 1)  \
-    X(23, 64, 64, 5, 1, HOPPER_TOGETHER, 2, 2)    \
-    X(24, 64, 64, 5, 1, HOPPER_TOGETHER, 4, 2)    \
-    X(25, 64, 128, 4, 1, HOPPER_TOGETHER, 2, 1)   \
-    X(26, 64, 256, 4, 2, HOPPER_ALTERNATE, 1, 1)  \
-    X(27, 128, 128, 6, 2, HOPPER_ALTERNATE, 2, 2) \
-    X(28, 128, 256, 4, 2, HOPPER_TOGETHER, 1, 2)  \
-    X(29, 128, 192, 5, 2, HOPPER_TOGETHER, 2, 1)
-#define MODEL_TILES_COUNT 30
+    X(10, 128, 256, 4, 2, HOPPER_TOGETHER, 1, 2)  \
+    X(11, 256, 128, 4, 2, HOPPER_TOGETHER, 1, 1)  \
+    X(12, 128, 128, 6, 2, HOPPER_ALTERNATE, 1, 1) \
+    X(13, 128, 128, 6, 2, HOPPER_ALTERNATE, 2, 1) \
+    X(14, 128, 128, 6, 2, HOPPER_ALTERNATE, 1, 2) \
+    X(15, 128, 128, 4, 2, HOPPER_RESIDUAL, 1, 1)  \
+    X(16, 128, 128, 6, 2, HOPPER_TOGETHER, 1, 1)  \
+    X(17, 64, 64, 5, 1, HOPPER_TOGETHER, 1, 1)    \
+    X(18, 64, 64, 12, 1, HOPPER_TOGETHER, 1, 1)   \
+    X(19, 64, 128, 8, 1, HOPPER_TOGETHER, 1, 1)   \
+    X(20, 128, 64, 8, 2, HOPPER_TOGETHER, 1, 1)   \
+    X(21, 192, 128, 4, 3, HOPPER_TOGETHER, 1, 2)  \
+    X(22, 64, 64, 12, 1, HOPPER_TOGETHER, 2, 1)
+#define MODEL_TILES_COUNT 23
 
 #endif

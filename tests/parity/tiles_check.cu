@@ -1,5 +1,5 @@
 /* Helpers of tiles_gpu.c on the device: random operands, an oracle of single elements in binary64,
- * norms of differences, digests; and one wgmma with the descriptor's bits as parameters. bf16. */
+ * norms of differences, digests; and one wgmma with the descriptor's bits as parameters. */
 #include "gpu/model/kernels/wgmma.cuh"
 
 __device__ static inline uint32_t mix(uint64_t x)

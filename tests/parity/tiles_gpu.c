@@ -1,15 +1,18 @@
 /* The language model's products on the GPU, some candidates a process, against an oracle and
  * cuBLAS.
  *
- *   tiles_gpu micro FOLDER                           which descriptors a wgmma takes
- *   tiles_gpu run FOLDER CUBLAS SEQUENCES TILE[:SPLIT]…   SEQUENCES as 1,16,64; TILE: or "chosen"
- *   tiles_gpu table FOLDER TABLE LOG                 measures the table of choices
+ *   tiles_gpu micro FOLDER                      which descriptors a wgmma takes
+ *   tiles_gpu run FOLDER CUBLAS SEQUENCES TILE[:SPLIT]…
+ *   tiles_gpu run-fp16 …                        the same in fp16
+ *   tiles_gpu check …                           no times and few runs, for compute-sanitizer
+ *   tiles_gpu table FOLDER TABLE LOG            measures the table of choices
  *
- * FOLDER holds the fatbins of the target model_images and tiles_check.fatbin; CUBLAS is the
- * library's path, or "-". run: for each product that the candidate serves, the error of 256
- * elements against binary64 and of all elements against cuBLAS, the same bits in 30 runs, and times
- * beside cuBLAS's, with C in bf16, and doing the same (C in f32 where ours is, + C where ours adds
- * R). Exits 1 after a failure, 77 where there is no GPU. */
+ * FOLDER holds the fatbins of the targets model_images and tiles_check; CUBLAS is the library's
+ * path, or "-"; SEQUENCES as 1,16,64; TILE[:SPLIT] may be "chosen", the committed choice, or
+ * "chosen=TABLE". run: for each product that the candidate serves, the error of 256 elements
+ * against binary64 and of all elements against cuBLAS, the same bits in 30 runs, and times beside
+ * cuBLAS's, with C in the half type, and doing the same (C in f32 where ours is, + C where ours
+ * adds R). Exits 1 after a failure, 77 where there is no GPU. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,6 +28,7 @@ enum { SPOTS = 256, NORM_BLOCKS = 264, REPEATS = 30 };
 
 static struct model_bench bench;
 static unsigned failures;
+static bool timed = true;
 
 static void must(cu_result result, const char *doing)
 {
@@ -99,7 +103,7 @@ struct micro {
 static void micro(const char *folder)
 {
     enum { M = 256, N = 384, K = 192, BN = 128 };
-    cu_module module = load(folder, "tiles_check");
+    cu_module module = load(folder, "tiles_check_bf16");
     cu_pointer a = alloc(M * K * 2);
     cu_pointer b = alloc(N * K * 2);
     cu_pointer out = alloc(64 * BN * 4);
@@ -221,10 +225,11 @@ static void blas_product(const struct model_launch *l, void *a, void *b, void *c
 {
     const float one = 1.0F;
     const float beta = add ? 1.0F : 0.0F;
-    enum { N = 0, T = 1, BF16 = 14, F32 = 0, COMPUTE_F32 = 68, DEFAULT = -1 };
+    enum { N = 0, T = 1, FP16 = 2, BF16 = 14, F32 = 0, COMPUTE_F32 = 68, DEFAULT = -1 };
+    const int kind = bench.half == MODEL_HALF_FP16 ? FP16 : BF16;
     int code = gemm(blas, l->b_columns ? N : T, l->a_columns ? T : N, (int)l->n, (int)l->m,
-                    (int)l->k, &one, b, BF16, (int)(l->b_columns ? l->n : l->k), a, BF16,
-                    (int)(l->a_columns ? l->m : l->k), &beta, c, half ? BF16 : F32, (int)l->n,
+                    (int)l->k, &one, b, kind, (int)(l->b_columns ? l->n : l->k), a, kind,
+                    (int)(l->a_columns ? l->m : l->k), &beta, c, half ? kind : F32, (int)l->n,
                     COMPUTE_F32, DEFAULT);
     if (code != 0) {
         (void)printf("FAILED cublasGemmEx: %d\n", code);
@@ -332,7 +337,7 @@ static void check(struct model_bench_run *run, const char *name, int tile)
     struct err err = {0};
     uint64_t first = 0;
     bool same = true;
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < (timed ? REPEATS : 2); i++) {
         must(bench.driver->cuMemsetD8Async((cu_pointer)(uintptr_t)output(run, 0), 0xff,
                                            run->c_bytes, bench.stream),
              "poisoning");
@@ -362,6 +367,9 @@ static void run_product(const char *name, int tile, uint32_t split, uint32_t seq
     struct err err = {0};
     must_err(model_bench_prepare(&bench, name, sequences, tile, split, &run, &err), &err);
     check(&run, name, tile); /* first: what timing leaves in R and C is no matter */
+    if (!timed) {
+        return;
+    }
     must_err(model_bench_choice(&bench, &run, tile, &choice, &err), &err);
     double own = choice.microseconds;
     double half = time_blas(&run, true, false);
@@ -377,7 +385,19 @@ static void run_product(const char *name, int tile, uint32_t split, uint32_t seq
     (void)fflush(stdout);
 }
 
-/* The product with the candidate, where it serves; NULL: with the committed choice. */
+static char *read_text(const char *path, size_t *ret_size)
+{
+    enum { SIZE_MAX_TEXT = 1 << 20 };
+    FILE *file = fopen(path, "r");
+    char *text = malloc(SIZE_MAX_TEXT);
+    ASSERT(file != NULL && text != NULL);
+    *ret_size = fread(text, 1, SIZE_MAX_TEXT, file);
+    (void)fclose(file);
+    return text;
+}
+
+/* The product with the candidate, where it serves; "chosen": with the committed choice,
+ * "chosen=FILE" with the one of a table. */
 static void run_one(const char *name, const char *candidate, uint32_t sequences)
 {
     struct model_launch launch = {0};
@@ -387,9 +407,18 @@ static void run_one(const char *name, const char *candidate, uint32_t sequences)
     must_err(model_image_find(name, &launch, &image, &err), &err);
     model_launch_sequences(&launch, sequences);
     launch.half_out = launch.add == 0 && launch.a_columns == 0;
-    if (candidate == NULL) {
-        must_err(model_choice_find(bench.architecture, name, sequences, &launch, &choice, &err),
-                 &err);
+    if (strncmp(candidate, "chosen", 6) == 0) {
+        if (candidate[6] == '=') {
+            size_t size;
+            char *text = read_text(candidate + 7, &size);
+            must_err(model_choice_in(text, size, bench.architecture, name, sequences, &launch,
+                                     &choice, &err),
+                     &err);
+            free(text);
+        } else {
+            must_err(model_choice_find(bench.architecture, name, sequences, &launch, &choice, &err),
+                     &err);
+        }
         run_product(name, choice.tile, choice.split, sequences);
         return;
     }
@@ -407,7 +436,8 @@ static void run_all(char **words, int count)
     struct model_name names[MODEL_PRODUCTS_MAX];
     size_t products = model_products(&shape, names);
     open_blas(words[3], bench.stream);
-    checks = load(words[2], "tiles_check");
+    checks =
+        load(words[2], bench.half == MODEL_HALF_FP16 ? "tiles_check_fp16" : "tiles_check_bf16");
     room = alloc(1 << 20);
     host = malloc(1 << 20);
     ASSERT(host != NULL);
@@ -416,8 +446,7 @@ static void run_all(char **words, int count)
             char *end;
             uint32_t sequences = (uint32_t)strtoul(at, &end, 10);
             for (size_t p = 0; p < products; p++) {
-                run_one(names[p].text, strcmp(words[i], "chosen") == 0 ? NULL : words[i],
-                        sequences);
+                run_one(names[p].text, words[i], sequences);
             }
             at = *end == ',' ? end + 1 : end;
         }
@@ -443,7 +472,9 @@ int main(int count, char **words)
             "skipped: micro FOLDER, run FOLDER CUBLAS SEQUENCES TILE[:SPLIT]... or table\n");
         return 77;
     }
-    if (model_bench_open(&bench, words[2], MODEL_HALF_BF16, &err) != 0) {
+    timed = strcmp(words[1], "check") != 0;
+    const bool fp16 = strcmp(words[1], "run-fp16") == 0;
+    if (model_bench_open(&bench, words[2], fp16 ? MODEL_HALF_FP16 : MODEL_HALF_BF16, &err) != 0) {
         (void)printf("skipped: %s\n", err.text);
         return 77;
     }

@@ -20,7 +20,7 @@
 
 #define STEP        HOPPER_K
 #define STORE_BYTES 8192
-#define TURN        3 /* named barriers: consumer 0's turn, consumer 1's */
+#define TURN        4 /* named barriers: consumer 0's turn, consumer 1's */
 
 struct unit {
     uint32_t row;
@@ -126,6 +126,7 @@ struct hopper {
 
     __device__ inline void produce() const
     {
+        earlier_grids_done();
         uint16_t a_mask = 0;
         uint16_t b_mask = 0;
         for (int i = 0; i < CN; i++) {
@@ -158,6 +159,7 @@ struct hopper {
     /* R's pieces of 64 x 32 for the tiles of one consumer, which adds its sums to them in place. */
     __device__ inline void produce_residual(uint32_t group) const
     {
+        earlier_grids_done();
         uint32_t piece = 0;
         uint32_t phase = 1;
         uint32_t turn = 0;
@@ -395,6 +397,7 @@ struct hopper {
 
     __device__ inline void run()
     {
+        next_grid_may_come();
         const uint32_t warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0); /* uniform */
         if (threadIdx.x == 0) {
             tensor_prefetch(&maps.map[0]);
@@ -416,7 +419,7 @@ struct hopper {
         }
         if (warp < 4) {
             if (GROUPS > 1) {
-                registers_fewer<40>();
+                registers_fewer<56>();
             }
             if (threadIdx.x == 0) {
                 produce();
@@ -425,7 +428,7 @@ struct hopper {
             }
         } else {
             if (GROUPS > 1) {
-                registers_more<232>();
+                registers_more<GROUPS == 2 ? 224 : 152>();
             }
             consume(warp / 4 - 1);
         }
@@ -457,6 +460,8 @@ HOPPER_TILES(PRODUCTS)
 /* C = the parts in order, + R. Four elements a thread. */
 KERNEL(product_sum, 256)
 {
+    next_grid_may_come();
+    earlier_grids_done();
     const model_launch &l = args.launch;
     const uint64_t count = (uint64_t)l.m * l.n;
     const uint64_t at = ((uint64_t)blockIdx.x * 256 + threadIdx.x) * 4;

@@ -1,6 +1,8 @@
 #include <string.h>
 
 #include "gpu/model/choices.h"
+#include "gpu/model/records.h"
+#include "gpu/model/tiles.h"
 #include "tests/lib/unit.h"
 
 static const char table[] =
@@ -105,6 +107,67 @@ START_TEST(a_line_that_was_written_is_read_back)
 }
 END_TEST
 
+/* Every product of a shape has a committed choice on sm_90 that makes a plan. */
+static void check_committed(const struct model_shape *shape, bool coppelius)
+{
+    struct model_name names[MODEL_PRODUCTS_MAX];
+    size_t count = model_products(shape, names);
+    for (size_t i = 0; i < count; i++) {
+        struct model_launch launch = {.shape = *shape};
+        const struct model_image *image;
+        struct model_choice choice;
+        struct model_kernel kernels[MODEL_STAGES_MAX];
+        size_t kernels_count = 0;
+        struct err err = {0};
+        ck_assert_int_eq(model_image_find(names[i].text, &launch, &image, NULL), 0);
+        model_launch_sequences(&launch, shape->sequences);
+        launch.half_out = launch.add == 0 && launch.a_columns == 0;
+        ck_assert_msg(model_choice_find(90, names[i].text, shape->sequences, &launch, &choice,
+                                        &err) == 0,
+                      "%s", err.text);
+        /* Rows of C must not depend on their number: only sums over the tokens are split, and all
+         * candidates are of the family whose bits agree. */
+        ck_assert(launch.a_columns != 0 || choice.split == 1);
+        ck_assert_int_ge(choice.tile, MMA_TILES_COUNT);
+        launch.split = choice.split;
+        ck_assert_int_eq(model_device_plan(names[i].text, &launch, choice.tile, 132, kernels,
+                                           &kernels_count, &err),
+                         0);
+        ck_assert(!coppelius || choice.microseconds > 0.0); /* measured */
+#if defined(COPPELIUS_HAVE_CUDA)
+        if (coppelius) { /* and its schedule's resources recorded */
+            struct image_record record;
+            ck_assert_int_eq(
+                model_record_find(kernels[0].entry, MODEL_HALF_BF16, 90, &record, &err), 0);
+            ck_assert_uint_eq(choice.registers, record.registers);
+            ck_assert_uint_eq(choice.local_bytes, record.local_bytes);
+            ck_assert_uint_eq(choice.shared_bytes, record.shared_bytes + kernels[0].shared_bytes);
+        }
+#endif
+    }
+}
+
+START_TEST(the_committed_table_serves_coppelius_at_any_number_of_sequences)
+{
+    struct model_shape shape = {1, 1024, 512, 8, 64, 1408, 12288};
+    for (shape.sequences = 1; shape.sequences <= 64; shape.sequences++) {
+        check_committed(&shape, true);
+    }
+}
+END_TEST
+
+START_TEST(the_committed_table_serves_other_shapes)
+{
+    const struct model_shape shapes[] = {{1, 128, 64, 1, 64, 128, 256},
+                                         {2, 256, 256, 2, 128, 384, 512},
+                                         {3, 384, 192, 3, 64, 256, 768},
+                                         {64, 4096, 1024, 16, 64, 2816, 50432}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        check_committed(&shapes[i], false);
+    }
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("model_choices");
@@ -114,6 +177,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_product_that_no_line_serves_is_refused_by_name);
     tcase_add_test(tcase, a_line_that_is_no_choice_is_refused_with_its_number);
     tcase_add_test(tcase, a_line_that_was_written_is_read_back);
+    tcase_add_test(tcase, the_committed_table_serves_coppelius_at_any_number_of_sequences);
+    tcase_add_test(tcase, the_committed_table_serves_other_shapes);
     suite_add_tcase(suite, tcase);
     return suite;
 }
