@@ -19,7 +19,7 @@
  *   a participant is drained, or an elastic job could have       STOP (regroup)
  *     more nodes, for a while
  *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
- *     next one were heard since it was interrupted                 1, 2, 4 … 30 s (attempts)
+ *     next one were heard since it was interrupted                 1, 2, 4, 8 s (attempts)
  *
  * A job's nodes: control/roster.h.
  *
@@ -38,9 +38,10 @@
 #define COORDINATOR_SUSPECT_MS 3000
 #define COORDINATOR_PREPARE_MS \
     60000 /* or 10 times the last publication's time, if longer; twice as long after each abort */
-#define COORDINATOR_REPEAT_MS      1000
-#define COORDINATOR_BACKOFF_MS     1000
-#define COORDINATOR_BACKOFF_MS_MAX 30000
+#define COORDINATOR_REPEAT_MS  1000
+#define COORDINATOR_BACKOFF_MS 1000
+#define COORDINATOR_BACKOFF_MS_MAX \
+    8000 /* a new leader counts anew: where leaders die often, more is for ever */
 
 /* What a node says of itself in its heartbeats. Participants report a capture until its epoch is
  * decided: ABORTED lets go of it unless it ends the run; COMMITTED lets go of it. */

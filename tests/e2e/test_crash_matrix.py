@@ -143,10 +143,22 @@ class Trials:
                 node.kill()
                 node.start()
 
+    def wait_training(self, job_id, seconds):
+        """Else little is written, and the nth call does not come."""
+        def trains():
+            self.revive()
+            job = self.cluster.job_or_none(job_id)
+            return job and job["state"] in ("running", "finishing", "succeeded")
+        try:
+            self.cluster.wait_for(trains, seconds, "the job to train")
+        except Failed:
+            claims.claim(not LONG, f"the job does not train within {seconds} s: {self.cluster.job_or_none(job_id)}")
+
     def trial(self, kind, action, nth, pattern, forget, lie=""):
         cluster = self.cluster
         self.revive()
         job_id = self.job()
+        self.wait_training(job_id, 60 if LONG else 4)
         leader = cluster.leader()
         victim = leader if leader and self.number % 2 == 0 else next(n for n in cluster.nodes if n is not leader)
         self.number += 1
