@@ -211,7 +211,7 @@ class Trials:
 
 
 with tempfile.TemporaryDirectory() as folder:
-    path = write_job(folder, steps=4000, every=250)
+    path = write_job(folder, steps=20000 if LONG else 4000, every=250)
     with Cluster(nodes=3) as cluster:
         undisturbed = cluster.wait_job(cluster.submit(path), seconds=120)
     points = matrix() if LONG else sample()
