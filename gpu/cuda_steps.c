@@ -7,8 +7,9 @@
 #include "gpu/cuda.h"
 #include "numerics/lane.h"
 
+#define FORWARD_SPARSE_SHARED \
+    ((size_t)74 << 10)   /* so that all blocks of a multiprocessor have room */
 #define FORWARD_ROWS 128 /* a tile of the forward pass over columns */
-#define SPARSE_BLOCK 256
 
 int cuda_diverged(uint64_t bad_step, uint64_t bad_place, struct err *err)
 {
@@ -84,6 +85,7 @@ static int forward_sparse(struct cuda_device *cuda, const struct row_view *view,
         .entries = cuda->at.matrix_rows,
         .window = cuda->window,
         .slices_count = cuda->row_slices_count,
+        .depth = cuda->row_depth,
         .w32 = cuda->at.w32,
         .node_ends = cuda->at.node_ends,
         .nodes_count = cuda->shape.nodes_count,
@@ -95,11 +97,14 @@ static int forward_sparse(struct cuda_device *cuda, const struct row_view *view,
         .state = cuda->at.state,
         .retires = retires,
     };
-    /* A slot for every bit in which two coordinates of the range may differ, and one a thread. */
-    uint64_t first = cuda->shape.plan.coordinate_first;
-    uint64_t last = cuda->shape.plan.coordinate_end - 1;
-    size_t levels = first == last ? 1 : arith_highest_bit(first ^ last) + 1;
-    size_t shared_size = (levels + 2) * SPARSE_BLOCK * sizeof(double);
+    size_t shared_size = cuda->row_depth * FORWARD_SPARSE_THREADS * sizeof(double);
+    size_t parameters = cuda->shape.coordinates * sizeof(float);
+    size_t most =
+        cuda->shared_max < FORWARD_SPARSE_SHARED ? cuda->shared_max : FORWARD_SPARSE_SHARED;
+    if (shared_size + parameters <= most) {
+        shared_size += parameters;
+        args.w32_shared = cuda->shape.coordinates;
+    }
     if (shared_size > 48 << 10) {
         CUDA_TRY(cuda,
                  cuFuncSetAttribute(cuda->kernels[KERNEL_FORWARD_SPARSE],
@@ -107,9 +112,10 @@ static int forward_sparse(struct cuda_device *cuda, const struct row_view *view,
                  "giving the forward pass its shared memory");
     }
     /* The rows may begin inside a window and end inside one. */
-    return cuda_launch(cuda, KERNEL_FORWARD_SPARSE,
-                       blocks_of(rows_count + 2 * cuda->window, SPARSE_BLOCK), 1, 1, SPARSE_BLOCK,
-                       shared_size, &args, err);
+    unsigned blocks = blocks_of(rows_count + 2 * cuda->window, FORWARD_SPARSE_THREADS);
+    unsigned resident = FORWARD_SPARSE_BLOCKS * cuda->multiprocessors;
+    return cuda_launch(cuda, KERNEL_FORWARD_SPARSE, blocks < resident ? blocks : resident, 1, 1,
+                       FORWARD_SPARSE_THREADS, shared_size, &args, err);
 }
 
 static struct tiles_args tiles_of(const struct cuda_device *cuda, const struct row_view *view,
@@ -179,6 +185,25 @@ static int backward_columns(struct cuda_device *cuda, const struct row_view *vie
                        &args, err);
 }
 
+/* Slices of a panel that a block takes: what is done soonest, where blocks come in waves, a slice a
+ * warp takes a time of one, and so does the block's start. */
+static uint64_t slices_a_block(const struct cuda_device *cuda, unsigned panels)
+{
+    uint64_t slots = (uint64_t)BACKWARD_SPARSE_BLOCKS * cuda->multiprocessors;
+    uint64_t best = UINT64_MAX;
+    uint64_t chosen = 1;
+    for (uint64_t each = 1; each <= 16; each *= 2) {
+        uint64_t blocks = (uint64_t)panels *
+                          blocks_of(cuda->slices_a_panel, each * BACKWARD_SPARSE_THREADS / SLICE);
+        uint64_t time = (blocks + slots - 1) / slots * (each + 1);
+        if (time < best) {
+            best = time;
+            chosen = each;
+        }
+    }
+    return chosen * (BACKWARD_SPARSE_THREADS / SLICE);
+}
+
 int cuda_launch_backward(struct cuda_device *cuda, const struct row_view *view, uint64_t rows_count,
                          cu_pointer losses, uint64_t retires, struct err *err)
 {
@@ -211,10 +236,10 @@ int cuda_launch_backward(struct cuda_device *cuda, const struct row_view *view, 
         .state = cuda->at.state,
         .retires = retires,
     };
+    args.slices_a_block = slices_a_block(cuda, panels);
     uint64_t slices = cuda->slices_a_panel > 0 ? cuda->slices_a_panel : 1;
-    return cuda_launch(cuda, KERNEL_BACKWARD_SPARSE, panels,
-                       blocks_of(slices, SPARSE_BLOCK / SLICE * SLICES_A_WARP), 1, SPARSE_BLOCK, 0,
-                       &args, err);
+    return cuda_launch(cuda, KERNEL_BACKWARD_SPARSE, panels, blocks_of(slices, args.slices_a_block),
+                       1, BACKWARD_SPARSE_THREADS, 0, &args, err);
 }
 
 int cuda_launch_update(struct cuda_device *cuda, const struct row_view *view,

@@ -1,34 +1,60 @@
 /* Backward pass over sparse columns: panel sums of  product(r_i, x_ij)  by lanes.
  *
  * A block takes a panel, whose residuals lie in shared memory, and some of its slices; a thread
- * takes a cell (panel, column), a warp a slice of 32 cells (params.h has the layout). A cell's
- * entries come by lane, then by pass: those of one lane add in row order, lanes fold along the tree
- * of 128. */
+ * takes a cell (panel, column), a warp a slice of 32 cells (params.h has the layout). Entries of
+ * one lane come in row order, one behind the other, lanes as the tree of 128 is summed with the
+ * least waiting (gpu/sparse_order.h). */
 #include "gpu/kernels/slice.cuh"
 
 #define DEPTH 9 /* a stack of 7 levels, the value in hand, and the slot that nobody reads */
 
-struct cell_of_entries {
+struct cells {
     const float *residual;
-    tree_sum &sum;
+    uint32_t bottom;
+    double *partials; /* of the panel */
+    uint64_t columns;
+    tree_sum<BACKWARD_SPARSE_THREADS * 8> sum;
+    uint32_t column;
 
-    template <int N> __device__ inline void operator()(const uint64_t (&entry)[N])
+    __device__ inline void begin(uint32_t item)
     {
+        column = item;
+        sum.top = 0.0;
+        sum.slot = bottom;
+    }
+
+    /* FULL: all of them are there. */
+    template <bool FULL>
+    __device__ inline void take(const uint64_t (&entry)[AHEAD], uint32_t count)
+    {
+        float r[AHEAD];
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            const uint32_t high = (uint32_t)(entry[k] >> 32);
-            take(sum, high,
-                 product(residual[high & (PANEL_ROWS - 1)], __uint_as_float((uint32_t)entry[k])));
+        for (int k = 0; k < AHEAD; k++) {
+            r[k] = residual[(uint32_t)(entry[k] >> 32) & (PANEL_ROWS - 1)];
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (FULL || k < count) {
+                add_term(sum, (uint32_t)(entry[k] >> 32),
+                         product(r[k], __uint_as_float((uint32_t)entry[k])));
+            }
+        }
+    }
+
+    __device__ inline void end()
+    {
+        if (column < columns) {
+            partials[column] = sum.slot != bottom ? sum.top : 0.0;
         }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK, 6)
+extern "C" __global__ void __launch_bounds__(BACKWARD_SPARSE_THREADS, BACKWARD_SPARSE_BLOCKS)
     backward_sparse(const backward_sparse_args args)
 {
     __shared__ float residual[PANEL_ROWS];
-    __shared__ double stack[DEPTH][SPARSE_BLOCK];
-    double *bottom = &stack[0][threadIdx.x];
+    __shared__ double stack[DEPTH][BACKWARD_SPARSE_THREADS];
+    const uint32_t bottom = shared_address(&stack[0][threadIdx.x]);
     const rows_here here = rows_of(args.view, args.state);
     const uint64_t panel_first = (uint64_t)blockIdx.x * PANEL_ROWS;
     const int lane = threadIdx.x % WARP;
@@ -40,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK, 6)
         const uint64_t panel = here.place / PANEL_ROWS + blockIdx.x; /* in the step */
         const uint64_t stored = here.row_first / args.batch_rows * args.panels_a_batch + panel;
         const float *source = args.residual32 + here.place + panel_first;
-        for (unsigned row = threadIdx.x; row < PANEL_ROWS; row += SPARSE_BLOCK) {
+        for (unsigned row = threadIdx.x; row < PANEL_ROWS; row += BACKWARD_SPARSE_THREADS) {
             residual[row] = row < rows ? source[row] : 0.0F;
         }
         if (args.losses != nullptr && blockIdx.y == 0) {
@@ -48,22 +74,15 @@ extern "C" __global__ void __launch_bounds__(SPARSE_BLOCK, 6)
                        args.losses + here.slot * args.losses_stride + panel);
         }
         __syncthreads();
-        const uint64_t slice_first = (uint64_t)blockIdx.y * (SPARSE_BLOCK / WARP * SLICES_A_WARP);
-        for (unsigned i = 0; i < SLICES_A_WARP; i++) {
-            const uint64_t slice = slice_first + i * (SPARSE_BLOCK / WARP) + warp;
-            if (slice >= args.slices_a_panel) {
-                break;
-            }
-            const uint64_t at = stored * args.slices_a_panel + slice;
-            const uint64_t column = args.order[at * SLICE + lane];
-            tree_sum sum = {0.0, bottom};
-            cell_of_entries cell = {residual, sum};
-            each_entry(args.entries + args.slices[at], args.lengths[at * SLICE + lane], lane, cell);
-            if (column < args.columns) {
-                args.partials[panel * args.columns_stride + column] =
-                    sum.slot != bottom ? sum.top : 0.0;
-            }
-        }
+        const uint64_t first = (uint64_t)blockIdx.y * args.slices_a_block;
+        const uint64_t begin = stored * args.slices_a_panel;
+        cells use = {residual, bottom, args.partials + panel * args.columns_stride, args.columns,
+                     {0.0, bottom}, 0};
+        const uint64_t end = smaller(first + args.slices_a_block, args.slices_a_panel);
+        each_slice({args.slices, args.order, args.lengths, args.entries,
+                    (uint32_t)(begin + first) + warp, (uint32_t)(begin + end),
+                    BACKWARD_SPARSE_THREADS / WARP},
+                   lane, use);
         if (args.intercept != NO_COLUMN && blockIdx.y == 0 && warp == 0) {
             double sum[4] = {0.0, 0.0, 0.0, 0.0};
             for (unsigned pass = 0; pass < PANEL_ROWS / PANEL_LANES; pass++) {

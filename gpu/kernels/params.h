@@ -167,7 +167,14 @@ struct losses_args {
 #define SLICE         32
 #define ENTRY_COLUMNS ((uint64_t)1 << 25)
 #define ENTRY_FOLDS   58
-#define SLICES_A_WARP 4
+#define FORWARD_SPARSE_THREADS  384
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define FORWARD_SPARSE_BLOCKS 2 /* of a multiprocessor; Turing's have 1024 threads */
+#else
+#define FORWARD_SPARSE_BLOCKS 3
+#endif
+#define BACKWARD_SPARSE_THREADS 256
+#define BACKWARD_SPARSE_BLOCKS  4
 
 struct forward_sparse_args {
     DEVICE_POINTER(const uint64_t) slices;  /* where a slice's entries begin */
@@ -176,7 +183,9 @@ struct forward_sparse_args {
     DEVICE_POINTER(const uint64_t) entries; /* the intercept's (1.0) among them */
     uint64_t window;
     uint64_t slices_count;
+    uint64_t depth; /* of a thread's stack */
     DEVICE_POINTER(const float) w32;
+    uint64_t w32_shared; /* so many of them fit in shared memory: all, or none */
     DEVICE_POINTER(const uint64_t) node_ends; /* local end of each canonical node */
     uint64_t nodes_count;
     struct row_view view;
@@ -194,6 +203,7 @@ struct backward_sparse_args {
     DEVICE_POINTER(const uint32_t) lengths; /* likewise; a missing column has none */
     DEVICE_POINTER(const uint64_t) entries;
     uint64_t slices_a_panel;
+    uint64_t slices_a_block;
     uint64_t batch_rows;
     uint64_t panels_a_batch;
     uint64_t columns; /* stored ones: without the intercept */
