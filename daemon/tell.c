@@ -21,9 +21,12 @@ void tell_hex(const uint8_t digest[SHA256_SIZE], char text[FACTS_DIGEST_SIZE])
     }
 }
 
+/* A binding; nothing before there is one. */
 static void hex16(const uint8_t bytes[16], char text[33])
 {
-    for (size_t i = 0; i < 16; i++) {
+    static const uint8_t none[16];
+    text[0] = '\0';
+    for (size_t i = 0; i < 16 && memcmp(bytes, none, sizeof(none)) != 0; i++) {
         (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     }
 }

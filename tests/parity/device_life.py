@@ -71,11 +71,26 @@ def binding_of(text):
     return text.replace("GPU-", "").replace("-", "")
 
 
+def bound(cluster):
+    """The node's entry, once its self-test has told the others what it bound."""
+    def told():
+        node = cluster.ask("nodes")["nodes"][0]
+        return node if node["backend"] and (node["binding"] or "0").strip("0") else None
+    return cluster.wait_for(told, 60, "a binding")
+
+
+def uuid_of_driver():
+    """The GPU that a daemon gets here: CUDA_VISIBLE_DEVICES hides some from it, and none from nvidia-smi."""
+    with Cluster(nodes=1, threads=2, device=["auto"]) as cluster:
+        b = bound(cluster)["binding"]
+        return f"GPU-{b[:8]}-{b[8:12]}-{b[12:16]}-{b[16:20]}-{b[20:]}"
+
+
 def names_of_the_gpu():
     """Every way to name the one GPU binds the same 16 bytes."""
     for device in ("auto", "0", uuid, uuid.upper().replace("GPU", "gpu"), pci, pci[-7:]):
         with Cluster(nodes=1, threads=2, device=[f'"{device}"']) as cluster:
-            node = cluster.wait_for(lambda: (lambda n: n if n["binding"] else None)(cluster.ask("nodes")["nodes"][0]), 30, "a binding")
+            node = bound(cluster)
             claims.claim(node["backend"] == "cuda" and binding_of(uuid) == binding_of(node["binding"] or ""),
                          f"device {device}: {node['backend']}, {node['binding']}")
             print(f"device {device}: {node['device']}, binding {node['binding']}", flush=True)
@@ -200,6 +215,9 @@ def too_large(folder):
                 claims.claim(job["state"] == "succeeded", f"{nodes} nodes: {job['reason']}")
 
 
+uuid = uuid_of_driver()
+pci = next((line.split(",")[1].strip() for line in listing.stdout.splitlines() if line.startswith(uuid)), pci)
+print("bound here:", uuid, pci, flush=True)
 steps = {"names": lambda folder: names_of_the_gpu(), "session": session_prints_regions, "boot": lambda folder: waits_at_boot(),
          "hidden": lambda folder: hidden(), "large": too_large}
 for name, step in steps.items():
