@@ -332,8 +332,8 @@ void verdict_on_records(struct daemon *daemon, uint32_t from, const uint8_t *byt
     for (size_t i = 0; i < VERDICT_PENDING_MAX; i++) {
         struct verdict_pending *pending = &daemon->verdicts->pending[i];
         if (pending->job == 0 || pending->job != said->job ||
-            pending->generation != said->generation || pending->asked_ms == 0 ||
-            pending->records[from - 1] != NULL) {
+            pending->generation != said->generation || pending->asked_ms == 0 || from == 0 ||
+            from > STATE_NODES_MAX || pending->records[from - 1] != NULL) {
             continue;
         }
         json_t *list = json_array();

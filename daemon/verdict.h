@@ -25,8 +25,9 @@
 
 #define VERDICT_FILES_MAX   32
 #define VERDICT_PENDING_MAX 8
-#define VERDICT_TEXT_MAX    ((1U << 20) - 1024U) /* bytes of a file; it travels as one frame */
-#define VERDICT_RECORDS_MAX 256U                 /* of a node */
+#define VERDICT_TEXT_MAX \
+    (384U << 10) /* bytes of a file; one frame, and little enough for a turn of the loop */
+#define VERDICT_RECORDS_MAX 256U /* of a node */
 
 struct daemon;
 struct command;
