@@ -19,6 +19,7 @@ static void path_of(uint64_t job, uint64_t generation, char path[FOLDER_PATH_SIZ
 struct verdict_work {
     uv_work_t work;
     struct daemon *daemon;
+    uint64_t job, generation;
     char path[FOLDER_PATH_SIZE];
     char remove[FOLDER_PATH_SIZE]; /* "": nothing */
     struct buf text;
@@ -36,20 +37,6 @@ static void on_work(uv_work_t *work)
     }
 }
 
-static void on_worked(uv_work_t *work, int status)
-{
-    struct verdict_work *file = OWNER_OF(work, struct verdict_work, work);
-    struct daemon *daemon = file->daemon;
-    (void)status;
-    if (file->err.code != 0) {
-        log_warning("verdict.file", "file=\"%s\" error=\"%s\" next=ignored", file->path,
-                    file->err.text);
-    }
-    buf_done(&file->text);
-    free(file);
-    daemon_work_ended(daemon);
-}
-
 struct facts_verdict *verdict_find(const struct verdicts *v, uint64_t job, uint64_t generation)
 {
     for (size_t i = 0; i < v->count; i++) {
@@ -60,13 +47,38 @@ struct facts_verdict *verdict_find(const struct verdicts *v, uint64_t job, uint6
     return NULL;
 }
 
+/* People are told of the file when it is there. */
+static void show_file(const struct daemon *daemon, struct facts_verdict *told)
+{
+    char path[FOLDER_PATH_SIZE];
+    path_of(told->job, told->generation, path);
+    (void)snprintf(told->file, sizeof(told->file), "%.480s/%s", daemon->state_dir, path);
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct verdict_work *file = OWNER_OF(work, struct verdict_work, work);
+    struct daemon *daemon = file->daemon;
+    (void)status;
+    if (file->err.code != 0) {
+        log_warning("verdict.file", "file=\"%s\" error=\"%s\" next=ignored", file->path,
+                    file->err.text);
+    }
+    struct facts_verdict *told = verdict_find(daemon->verdicts, file->job, file->generation);
+    if (file->err.code == 0 && told != NULL) {
+        show_file(daemon, told);
+    }
+    buf_done(&file->text);
+    free(file);
+    daemon_work_ended(daemon);
+}
+
 /* Into the list; what gives way for it has its path in `remove`. */
 static void remember(struct daemon *daemon, const struct facts_verdict *told,
                      char remove[FOLDER_PATH_SIZE])
 {
     struct verdicts *v = daemon->verdicts;
     struct facts_verdict *place = verdict_find(v, told->job, told->generation);
-    char path[FOLDER_PATH_SIZE];
     remove[0] = '\0';
     if (place == NULL && v->count == VERDICT_FILES_MAX) {
         place = v->told[0];
@@ -79,8 +91,6 @@ static void remember(struct daemon *daemon, const struct facts_verdict *told,
         v->told[v->count++] = place;
     }
     *place = *told;
-    path_of(told->job, told->generation, path);
-    (void)snprintf(place->file, sizeof(place->file), "%.480s/%s", daemon->state_dir, path);
     for (size_t i = v->count; i > 1 && v->told[i - 1]->at_ms < v->told[i - 2]->at_ms; i--) {
         struct facts_verdict *older = v->told[i - 1];
         v->told[i - 1] = v->told[i - 2];
@@ -95,6 +105,8 @@ void verdict_keep(struct daemon *daemon, const struct facts_verdict *told, const
     struct verdict_work *file = calloc(1, sizeof(*file));
     ASSERT(file != NULL);
     file->daemon = daemon;
+    file->job = told->job;
+    file->generation = told->generation;
     path_of(told->job, told->generation, file->path);
     buf_put(&file->text, bytes, size);
     buf_clear(&v->newest);
@@ -133,6 +145,7 @@ static void on_file(void *context, const char *name, bool is_folder)
     ASSERT(told != NULL);
     if (fs_read_all(listing->fs, path, VERDICT_TEXT_MAX + 1, &bytes, &err) == 0 &&
         verdict_parse(bytes.bytes, bytes.size, told, &err) == 0) {
+        show_file(listing->daemon, told);
         remember(listing->daemon, told, remove);
         if (remove[0] != '\0') {
             (void)listing->fs->ops->unlink(listing->fs, remove, &err);

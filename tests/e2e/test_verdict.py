@@ -27,7 +27,7 @@ def verdict_of(cluster, job_id, node, generation):
     """The newest verdict at that node, once it is of that generation or a later one."""
     run = cluster.ctl("job", "show", str(job_id), "--json", node=node, check=False)
     verdict = json.loads(run.stdout).get("verdict") if run.returncode == 0 else None
-    return verdict if verdict and verdict["generation"] >= generation else None
+    return verdict if verdict and verdict["generation"] >= generation and verdict["file"] else None
 
 
 def check(cluster, job_id, nodes, generation, who, what, state="paused", phase="step"):
