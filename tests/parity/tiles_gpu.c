@@ -5,7 +5,8 @@
  *   tiles_gpu run FOLDER CUBLAS SEQUENCES TILE[:SPLIT]…
  *   tiles_gpu run-fp16 …                        the same in fp16
  *   tiles_gpu check …                           no times and few runs, for compute-sanitizer
- *   tiles_gpu table FOLDER TABLE LOG            measures the table of choices
+ *   tiles_gpu session FOLDER SEQUENCES          by name through the GPU's session, all images
+ * loaded tiles_gpu table FOLDER TABLE LOG            measures the table of choices
  *
  * FOLDER holds the fatbins of the targets model_images and tiles_check; CUBLAS is the library's
  * path, or "-"; SEQUENCES as 1,16,64; TILE[:SPLIT] may be "chosen", the committed choice, or
@@ -20,6 +21,7 @@
 
 #include "base/assert.h"
 #include "gpu/model/bench.h"
+#include "gpu/model/gpu_session.h"
 #include "gpu/model/half.h"
 #include "gpu/model/maps.h"
 #include "gpu/model/tiles.h"
@@ -430,17 +432,21 @@ static void run_one(const char *name, const char *candidate, uint32_t sequences)
     }
 }
 
+static void open_checks(const char *folder)
+{
+    checks = load(folder, bench.half == MODEL_HALF_FP16 ? "tiles_check_fp16" : "tiles_check_bf16");
+    room = alloc(1 << 20);
+    host = malloc(1 << 20);
+    ASSERT(host != NULL);
+}
+
 static void run_all(char **words, int count)
 {
     const struct model_shape shape = {1, 1024, 512, 8, 64, 1408, 12288};
     struct model_name names[MODEL_PRODUCTS_MAX];
     size_t products = model_products(&shape, names);
     open_blas(words[3], bench.stream);
-    checks =
-        load(words[2], bench.half == MODEL_HALF_FP16 ? "tiles_check_fp16" : "tiles_check_bf16");
-    room = alloc(1 << 20);
-    host = malloc(1 << 20);
-    ASSERT(host != NULL);
+    open_checks(words[2]);
     for (int i = 5; i < count; i++) {
         for (const char *at = words[4]; *at != '\0';) {
             char *end;
@@ -451,6 +457,57 @@ static void run_all(char **words, int count)
             at = *end == ',' ? end + 1 : end;
         }
     }
+}
+
+/* A product by its name alone, with the committed choice, gives the bits of the bench's launch. */
+static void launch_by_name(struct model_gpu *gpu, const char *name, const struct model_shape *shape)
+{
+    static struct model_bench_run run;
+    struct model_launch launch = {.shape = *shape};
+    struct model_choice choice;
+    const struct model_image *image;
+    struct err err = {0};
+    must_err(model_image_find(name, &launch, &image, &err), &err);
+    model_launch_sequences(&launch, shape->sequences);
+    launch.half_out = launch.add == 0 && launch.a_columns == 0;
+    must_err(model_choice_find(bench.architecture, name, shape->sequences, &launch, &choice, &err),
+             &err);
+    must_err(
+        model_bench_prepare(&bench, name, shape->sequences, choice.tile, choice.split, &run, &err),
+        &err);
+    struct model_bench_own own = {&bench, &run};
+    const uint64_t elements = (uint64_t)launch.m * launch.n;
+    must_err(model_bench_own_start(&own, 0, &err), &err);
+    uint64_t expected = digest(&run, elements);
+    must(bench.driver->cuMemsetD8Async((cu_pointer)(uintptr_t)output(&run, 0), 0xff, run.c_bytes,
+                                       bench.stream),
+         "poisoning");
+    struct model_launch asked = {.shape = *shape, .half_out = launch.half_out};
+    void *operands[6];
+    memcpy(operands, run.arguments[0].operand, sizeof(operands));
+    operands[2] = launch.add != 0 ? operands[2] : NULL;
+    operands[5] = choice.split > 1 ? operands[5] : NULL;
+    must_err(model_gpu_launch(gpu, name, &asked, MODEL_TILE_NONE, operands, 6, bench.stream, &err),
+             &err);
+    bool same = digest(&run, elements) == expected;
+    failures += same ? 0 : 1;
+    (void)printf("%s session %u %s tile %d split %u\n", same ? "PASS" : "FAIL", shape->sequences,
+                 name, choice.tile, choice.split);
+}
+
+static void run_session(const char *folder, uint32_t sequences)
+{
+    const struct model_shape shape = {sequences, 1024, 512, 8, 64, 1408, 12288};
+    struct model_name names[MODEL_PRODUCTS_MAX];
+    struct model_gpu *gpu = NULL;
+    struct err err = {0};
+    size_t products = model_products(&shape, names);
+    open_checks(folder);
+    must_err(model_gpu_open(bench.driver, 0, folder, bench.half, &gpu, &err), &err);
+    for (size_t p = 0; p < products; p++) {
+        launch_by_name(gpu, names[p].text, &shape);
+    }
+    model_gpu_close(gpu);
 }
 
 static void measure_table(char **words)
@@ -482,6 +539,8 @@ int main(int count, char **words)
         micro(words[2]);
     } else if (strcmp(words[1], "table") == 0 && count == 5) {
         measure_table(words);
+    } else if (strcmp(words[1], "session") == 0 && count == 4) {
+        run_session(words[2], (uint32_t)strtoul(words[3], NULL, 10));
     } else if (count > 5) {
         run_all(words, count);
     }

@@ -122,9 +122,9 @@ static void check_committed(const struct model_shape *shape, bool coppelius)
         ck_assert_int_eq(model_image_find(names[i].text, &launch, &image, NULL), 0);
         model_launch_sequences(&launch, shape->sequences);
         launch.half_out = launch.add == 0 && launch.a_columns == 0;
-        ck_assert_msg(model_choice_find(90, names[i].text, shape->sequences, &launch, &choice,
-                                        &err) == 0,
-                      "%s", err.text);
+        ck_assert_msg(
+            model_choice_find(90, names[i].text, shape->sequences, &launch, &choice, &err) == 0,
+            "%s", err.text);
         /* Rows of C must not depend on their number: only sums over the tokens are split, and all
          * candidates are of the family whose bits agree. */
         ck_assert(launch.a_columns != 0 || choice.split == 1);
