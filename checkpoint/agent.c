@@ -321,6 +321,12 @@ int agent_done(struct agent *agent, const struct agent_action *action,
         }
     }
     agent_mark(agent, action->epoch, result->good, result->bad);
+    if (action->kind == AGENT_COPY && result->code == ERR_DISK &&
+        action->manifest.decided_index == 0) { /* No room for what it was to hold. */
+        agent->failed_epoch = action->epoch;
+        (void)snprintf(agent->failed_reason, sizeof(agent->failed_reason),
+                       "its copy of '%s': %.180s", action->shard, result->err.text);
+    }
     if (action->kind == AGENT_COPY) {
         agent->tries += result->code == 0 ? 0 : 1;
         struct agent_offer *offer = &agent->offers[action->rank];

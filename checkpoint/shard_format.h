@@ -7,6 +7,7 @@
 
 #define SHARD_FORMAT      "coppelius-shard-1"
 #define SHARD_PIECE_SIZE  (1U << 20) /* bytes of a write or read */
+#define SHARD_BESIDE_SIZE (4U << 20) /* from here on it is hashed beside the writing */
 #define SHARD_TENSORS_MAX 5
 
 #endif

@@ -1,5 +1,6 @@
 /* A shard is written: header, tensors, digest, in one pass. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -86,77 +87,106 @@ static void put_header(struct buf *out, const struct shard_content *content)
     buf_done(&text);
 }
 
-struct writer {
-    struct fs *fs;
-    struct fs_file *file;
-    struct sha256 sha;
+/* The file's bytes as they lie in memory, in order. */
+struct parts {
+    struct {
+        const void *bytes;
+        uint64_t size;
+    } part[6];
+    unsigned count;
     uint64_t size;
+    uint8_t sha256[SHA256_SIZE];
 };
 
-static int write_hashed(struct writer *w, const void *bytes, uint64_t size, struct err *err)
+static void put_part(struct parts *parts, const void *bytes, uint64_t size)
 {
-    const uint8_t *at = bytes;
-    while (size > 0) {
-        size_t piece = size < SHARD_PIECE_SIZE ? (size_t)size : SHARD_PIECE_SIZE;
-        int code = w->fs->ops->write(w->file, at, piece, err);
-        if (code != 0) {
-            return code;
-        }
-        sha256_update(&w->sha, at, piece);
-        at += piece;
-        size -= piece;
-        w->size += piece;
-    }
-    return 0;
+    ASSERT(parts->count < sizeof(parts->part) / sizeof(parts->part[0]));
+    parts->part[parts->count].bytes = bytes;
+    parts->part[parts->count].size = size;
+    parts->count++;
+    parts->size += size;
 }
 
-static int write_all(struct writer *w, const struct shard_content *content, struct err *err)
+static void *hash_parts(void *context)
 {
-    const struct shard_about *about = &content->about;
-    uint64_t bytes = 8 * (about->end - about->first);
-    int64_t range[2] = {(int64_t)about->first, (int64_t)about->end};
-    struct buf header = BUF_NONE;
-    put_header(&header, content);
+    struct parts *parts = context;
+    struct sha256 sha;
+    sha256_init(&sha);
+    for (unsigned i = 0; i < parts->count; i++) {
+        sha256_update(&sha, parts->part[i].bytes, parts->part[i].size);
+    }
+    sha256_finish(&sha, parts->sha256);
+    sha256_done(&sha);
+    return NULL;
+}
+
+static int write_parts(struct fs *fs, struct fs_file *file, const struct parts *parts,
+                       struct err *err)
+{
     int code = 0;
-    if (header.size > SHARD_HEADER_SIZE_MAX) {
-        code = err_set(err, ERR_DISK, "the column names take %zu bytes; the most is %u",
-                       header.size, SHARD_HEADER_SIZE_MAX);
+    for (unsigned i = 0; i < parts->count; i++) {
+        const uint8_t *at = parts->part[i].bytes;
+        for (uint64_t left = parts->part[i].size; code == 0 && left > 0;) {
+            size_t piece = left < SHARD_PIECE_SIZE ? (size_t)left : SHARD_PIECE_SIZE;
+            code = fs->ops->write(file, at, piece, err);
+            at += piece;
+            left -= piece;
+        }
     }
-    code = code != 0 ? code : write_hashed(w, header.bytes, header.size, err);
-    code = code != 0 ? code : write_hashed(w, content->parameter, bytes, err);
-    code = code != 0 ? code : write_hashed(w, content->accumulator, bytes, err);
-    if (content->mean != NULL) {
-        code = code != 0 ? code : write_hashed(w, content->mean, bytes, err);
-        code = code != 0 ? code : write_hashed(w, content->scale, bytes, err);
+    return code;
+}
+
+/* Hashed by a thread of its own beside the writing: both only read what was captured. */
+static int write_hashed(struct fs *fs, struct fs_file *file, struct parts *parts, struct err *err)
+{
+    pthread_t thread;
+    bool beside =
+        parts->size >= SHARD_BESIDE_SIZE && pthread_create(&thread, NULL, hash_parts, parts) == 0;
+    int code = write_parts(fs, file, parts, err);
+    code = code != 0 ? code : fs->ops->sync(file, err);
+    if (beside) {
+        ASSERT(pthread_join(thread, NULL) == 0);
+    } else if (code == 0) {
+        (void)hash_parts(parts);
     }
-    code = code != 0 ? code : write_hashed(w, range, sizeof(range), err);
-    buf_done(&header);
     return code;
 }
 
 int shard_write(struct fs *fs, const char *path, const struct shard_content *content,
                 uint8_t ret_sha256[SHA256_SIZE], uint64_t *ret_size, struct err *err)
 {
-    ASSERT(content->about.first < content->about.end);
-    ASSERT(content->about.end <= content->about.coordinates);
-    ASSERT(content->about.rank < content->about.ranks);
+    const struct shard_about *about = &content->about;
+    const uint64_t bytes = 8 * (about->end - about->first);
+    const int64_t range[2] = {(int64_t)about->first, (int64_t)about->end};
+    struct buf header = BUF_NONE;
+    struct parts parts = {.count = 0};
+    struct fs_file *file = NULL;
+    ASSERT(about->first < about->end);
+    ASSERT(about->end <= about->coordinates);
+    ASSERT(about->rank < about->ranks);
     ASSERT((content->mean == NULL) == (content->scale == NULL));
-    struct writer w = {.fs = fs};
-    int code = fs_open(fs, path, FS_CREATE, &w.file, err);
-    if (code != 0) {
-        return code;
+    put_header(&header, content);
+    put_part(&parts, header.bytes, header.size);
+    put_part(&parts, content->parameter, bytes);
+    put_part(&parts, content->accumulator, bytes);
+    if (content->mean != NULL) {
+        put_part(&parts, content->mean, bytes);
+        put_part(&parts, content->scale, bytes);
     }
-    sha256_init(&w.sha);
-    code = write_all(&w, content, err);
+    put_part(&parts, range, sizeof(range));
+    int code = fs_open(fs, path, FS_CREATE, &file, err);
     if (code == 0) {
-        code = fs->ops->sync(w.file, err);
+        code = header.size <= SHARD_HEADER_SIZE_MAX
+                   ? write_hashed(fs, file, &parts, err)
+                   : err_set(err, ERR_DISK, "the column names take %zu bytes; the most is %u",
+                             header.size, SHARD_HEADER_SIZE_MAX);
+        int close_code = fs->ops->close(file, code == 0 ? err : NULL);
+        code = code != 0 ? code : close_code;
     }
-    int close_code = fs->ops->close(w.file, code == 0 ? err : NULL);
-    code = code != 0 ? code : close_code;
+    buf_done(&header);
     if (code == 0) {
-        sha256_finish(&w.sha, ret_sha256);
-        *ret_size = w.size;
+        memcpy(ret_sha256, parts.sha256, SHA256_SIZE);
+        *ret_size = parts.size;
     }
-    sha256_done(&w.sha);
     return code;
 }

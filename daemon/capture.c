@@ -4,6 +4,17 @@
 
 #include "base/assert.h"
 
+void capture_names_drop(struct capture_names *names)
+{
+    if (names == NULL || atomic_fetch_sub(&names->holders, 1) > 1) {
+        return;
+    }
+    for (uint64_t i = 0; i < names->count; i++) {
+        free(names->names[i]);
+    }
+    free(names);
+}
+
 void capture_hold(struct capture *capture)
 {
     capture->holders++;
@@ -19,10 +30,7 @@ void capture_drop(struct capture *capture)
     if (capture->holders > 0) {
         return;
     }
-    for (uint64_t i = 0; capture->columns != NULL && i < capture->count; i++) {
-        free(capture->columns[i]);
-    }
-    free(capture->columns);
+    capture_names_drop(capture->names);
     free(capture->parameter);
     free(capture->accumulator);
     free(capture->mean);

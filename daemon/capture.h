@@ -6,10 +6,18 @@
 #ifndef COPPELIUS_DAEMON_CAPTURE_H
 #define COPPELIUS_DAEMON_CAPTURE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
+
+/* The same for all captures of a run: counted holders, on any thread. */
+struct capture_names {
+    atomic_uint holders;
+    uint64_t count;
+    char *names[]; /* count */
+};
 
 struct capture {
     unsigned holders;
@@ -21,11 +29,12 @@ struct capture {
     bool has_loss;
     struct shard_content content; /* its arrays are those below; about.epoch is set at BEGIN */
     double *parameter, *accumulator;
-    double *mean, *scale; /* NULL: not standardised */
-    char **columns;       /* end - first names */
-    uint64_t count;       /* end - first */
+    double *mean, *scale;        /* NULL: not standardised */
+    struct capture_names *names; /* of the coordinates; NULL: too many to be written */
+    uint64_t count;              /* end - first */
 };
 
+void capture_names_drop(struct capture_names *names); /* NULL is fine */
 void capture_hold(struct capture *capture);
 void capture_drop(struct capture *capture); /* frees with the last holder; NULL is fine */
 

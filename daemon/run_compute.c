@@ -395,6 +395,7 @@ void *run_compute_main(void *context)
     dataset_block_done(&c->block);
     dataset_targets_done(&c->targets);
     dataset_close(c->dataset);
+    capture_names_drop(c->names);
     shard_done(&c->seed);
     free(c->load);
     compute_tell(c, &run->mail_gone, RUN_MAIL_GONE);

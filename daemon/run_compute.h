@@ -21,7 +21,9 @@ struct compute {
     bool has_loss;
     double loss;
     struct shard seed;
-    bool slot_used; /* a capture is out: RUN_MAIL_NEXT is awaited before another */
+    bool names_made;
+    struct capture_names *names; /* of this node's coordinates, for its captures */
+    bool slot_used;              /* a capture is out: RUN_MAIL_NEXT is awaited before another */
 
     struct run_progress progress;
     uint64_t started_ns;

@@ -84,18 +84,31 @@ static void on_report(void *context, const struct learn_report *report)
     compute_progress(c, false);
 }
 
-static char **column_names(struct compute *c, uint64_t first, uint64_t end)
+/* Names beyond this make no header that a reader would take (SHARD_HEADER_SIZE_MAX, as JSON in
+ * JSON); such a shard goes without. */
+#define NAMES_SIZE_MAX (SHARD_HEADER_SIZE_MAX / 8)
+
+/* Made once a run: a capture is to cost the copy of the state and nothing more. */
+static struct capture_names *column_names(struct compute *c, uint64_t first, uint64_t end)
 {
     const struct dataset_info *info = dataset_info_of(c->dataset);
-    char **names = calloc(end - first, sizeof(*names));
-    if (names == NULL) {
+    uint64_t size = 0;
+    for (uint64_t j = first; j < end && size <= NAMES_SIZE_MAX; j++) {
+        size += 8 + (j < info->features ? strlen(dataset_name(c->dataset, j)) : 16);
+    }
+    if (size > NAMES_SIZE_MAX) {
         return NULL;
     }
+    struct capture_names *made = calloc(1, sizeof(*made) + (end - first) * sizeof(made->names[0]));
+    ASSERT(made != NULL);
+    atomic_store(&made->holders, 1);
+    made->count = end - first;
     for (uint64_t j = first; j < end; j++) {
-        names[j - first] = strdup(j < info->features ? dataset_name(c->dataset, j) : "(intercept)");
-        ASSERT(names[j - first] != NULL);
+        const char *name = j < info->features ? dataset_name(c->dataset, j) : "(intercept)";
+        made->names[j - first] = strdup(name);
+        ASSERT(made->names[j - first] != NULL);
     }
-    return names;
+    return made;
 }
 
 /* mean and scale of the range's coordinates; the intercept's are 0 and 1. */
@@ -131,12 +144,19 @@ static struct capture *make_capture(struct compute *c, bool ends)
     capture->count = end - first;
     capture->parameter = calloc(capture->count, sizeof(double));
     capture->accumulator = calloc(capture->count, sizeof(double));
-    capture->columns = column_names(c, first, end);
+    if (!c->names_made) {
+        c->names_made = true;
+        c->names = column_names(c, first, end);
+    }
+    if (c->names != NULL) {
+        atomic_fetch_add(&c->names->holders, 1);
+        capture->names = c->names;
+    }
     if (run->spec.data.standardize) {
         capture->mean = extended(c->block.mean, columns, capture->count, 0.0);
         capture->scale = extended(c->block.scale, columns, capture->count, 1.0);
     }
-    if (capture->parameter == NULL || capture->accumulator == NULL || capture->columns == NULL ||
+    if (capture->parameter == NULL || capture->accumulator == NULL ||
         (run->spec.data.standardize && (capture->mean == NULL || capture->scale == NULL))) {
         capture_drop(capture);
         return NULL;
@@ -157,7 +177,8 @@ static struct capture *make_capture(struct compute *c, bool ends)
     capture->content.accumulator = capture->accumulator;
     capture->content.mean = capture->mean;
     capture->content.scale = capture->scale;
-    capture->content.columns = (const char *const *)capture->columns;
+    capture->content.columns =
+        capture->names != NULL ? (const char *const *)capture->names->names : NULL;
     return capture;
 }
 

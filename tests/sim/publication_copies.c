@@ -33,6 +33,9 @@ void pub_words_tick(struct pub_node *node, struct pub_agent *a)
 {
     struct agent_word words[AGENT_WORDS_MAX];
     uint64_t now = pub_now_ms(node);
+    if (a->old.job != 0 && rand_below(world_rand(node->world), 10) == 0) {
+        pub_say(node, &a->old); /* Late and doubled, as a network may. */
+    }
     if (now - a->words_ms < WORDS_MS) {
         return;
     }
@@ -40,6 +43,7 @@ void pub_words_tick(struct pub_node *node, struct pub_agent *a)
     a->words_ms = count > 0 ? now : a->words_ms;
     for (size_t i = 0; i < count; i++) {
         pub_say(node, &words[i]);
+        a->old = words[i].kind == AGENT_STORED ? words[i] : a->old;
     }
 }
 
@@ -112,7 +116,7 @@ struct pulling {
 static int on_read(void *context, uint64_t offset, void *bytes, size_t size, struct err *err)
 {
     struct pulling *pull = context;
-    if (rand_below(world_rand(pull->node->world), 60) == 0) {
+    if (rand_below(world_rand(pull->node->world), 30) == 0) {
         return err_set(err, ERR_PEER, "the connection is gone");
     }
     int code = pull->fs->ops->read(pull->file, offset, bytes, size, err);
@@ -167,7 +171,7 @@ void pub_copy(struct pub_node *node, const struct agent_action *action, struct a
         result->code = result->fatal ? result->code : err_set(&result->err, ERR_REACH, "not there");
         return;
     }
-    pull.spoil = rand_below(world_rand(node->world), 30) == 0;
+    pull.spoil = rand_below(world_rand(node->world), 8) == 0;
     bool any = (mutant == MUTANT_COPY_DIGEST && open) ||
                (mutant == MUTANT_REPAIR_DAMAGED && !open) || epoch != action->epoch;
     if (any) {

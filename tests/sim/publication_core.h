@@ -100,6 +100,7 @@ struct pub_agent {
     struct shard_about about; /* of the shard being staged */
     uint64_t checked;         /* epochs up to here were compared with what was decided */
     uint64_t words_ms;
+    struct agent_word old; /* the last STORED that was said */
     uint64_t scrub_ms;
     bool spoilt; /* a mutant has struck */
 };

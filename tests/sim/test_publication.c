@@ -22,7 +22,8 @@ static void open_world(uint32_t nodes)
                                       .step_ms = 10,
                                       .file_ms_max = 5,
                                       .suspect_ms = 1000,
-                                      .prepare_ms = 60000};
+                                      .prepare_ms = 60000,
+                                      .replicas = 1};
     all = publication_new(&own);
     world = world_new(&options, &world_publication, all);
     publication_submit(all, 0);
@@ -322,7 +323,7 @@ START_TEST(a_crash_before_and_after_each_disk_operation_loses_nothing)
 {
     unsigned runs = 0;
     for (unsigned node = 0; node < 3; node++) { /* One of them leads. */
-        for (uint64_t point = 1; point <= 100; point++) {
+        for (uint64_t point = 1; point <= 150; point++) {
             strike(node, point, 0);
             strike(node, point, 1);
             runs += 2;
@@ -336,12 +337,37 @@ START_TEST(each_failing_fsync_of_a_publication_loses_nothing)
 {
     unsigned runs = 0;
     for (unsigned node = 0; node < 3; node++) {
-        for (uint64_t point = 1; point <= 50; point++) {
+        for (uint64_t point = 1; point <= 80; point++) {
             strike(node, point, 2);
             runs++;
         }
     }
     printf("%u failing fsyncs\n", runs);
+}
+END_TEST
+
+/* A node loses its checkpoints at each moment of a publication, its own shard's and the copy's: the
+ * others have all, and it gets them back. */
+START_TEST(checkpoints_lost_at_each_moment_are_whole_again)
+{
+    unsigned runs = 0;
+    for (unsigned node = 0; node < 3; node++) {
+        for (uint64_t ms = 0; ms <= 400; ms += 8) {
+            struct publication_counts counts;
+            open_world(3);
+            wait_for(OPEN_EPOCH, 1, node);
+            world_run_for(world, ms);
+            publication_wipe(world, node);
+            settle();
+            ck_assert_int_eq(job_at(0)->state, JOB_SUCCEEDED);
+            ck_assert_uint_eq(job_at(0)->lost_epoch, 0);
+            publication_counts(all, &counts);
+            ck_assert_uint_eq(counts.hurts, 1);
+            close_world();
+            runs++;
+        }
+    }
+    printf("%u moments of a lost disk\n", runs);
 }
 END_TEST
 
@@ -361,6 +387,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_silent_participant_pauses_the_job_with_its_name);
     tcase_add_test(tests, a_crash_before_and_after_each_disk_operation_loses_nothing);
     tcase_add_test(tests, each_failing_fsync_of_a_publication_loses_nothing);
+    tcase_add_test(tests, checkpoints_lost_at_each_moment_are_whole_again);
     suite_add_tcase(suite, tests);
     return suite;
 }

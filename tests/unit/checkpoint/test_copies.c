@@ -242,6 +242,63 @@ START_TEST(nobody_votes_before_its_copy_is_stored)
 }
 END_TEST
 
+START_TEST(a_word_about_another_shard_counts_for_nothing)
+{
+    deaf[0] = true;
+    begin_step(50);
+    act_all();
+    struct agent_word word = {.kind = AGENT_STORED,
+                              .node = 2,
+                              .job = 1,
+                              .epoch = agents[0].staged_epoch,
+                              .size = agents[0].staged_size};
+    ck_assert(!agent_hear(&agents[0], &state, &word)); /* another digest */
+    memcpy(word.sha256, agents[0].staged_sha256, SHA256_SIZE);
+    word.epoch++;
+    ck_assert(!agent_hear(&agents[0], &state, &word)); /* another epoch */
+    word.epoch--;
+    word.size++;
+    ck_assert(!agent_hear(&agents[0], &state, &word));
+    ck_assert_uint_eq(agents[0].stored_by, 0);
+    word.size--;
+    ck_assert(agent_hear(&agents[0], &state, &word));
+    ck_assert_uint_eq(agents[0].stored_by, 2);
+}
+END_TEST
+
+START_TEST(a_holder_without_room_aborts_with_its_reason)
+{
+    begin_step(50);
+    ck_assert(act(0)); /* scan */
+    ck_assert(act(0)); /* stage */
+    ck_assert(act(1)); /* scan */
+    (void)say_words(0);
+    ck_assert(act(1)); /* stage of its own */
+    ck_assert_int_eq(agent_next(&agents[1], &state, true, &action), AGENT_COPY);
+    struct agent_result full = {.code = ERR_DISK, .scanned = true, .view = agents[1].view};
+    (void)snprintf(full.err.text, sizeof(full.err.text), "write: No space left on device");
+    ck_assert_int_eq(agent_done(&agents[1], &action, &full), ERR_DISK);
+    ck_assert_int_eq(agent_next(&agents[1], &state, true, &action), AGENT_PROPOSE);
+    ck_assert_int_eq(action.command.kind, COMMAND_ABORT);
+    ck_assert_str_eq(action.command.abort.reason,
+                     "node 'b': its copy of 'shard-00001-of-00003.safetensors': write: No space "
+                     "left on device");
+}
+END_TEST
+
+START_TEST(a_doubted_copy_is_compared_at_once)
+{
+    begin_step(50);
+    act_all();
+    test_folder_flip(&folders[1], "jobs/1-test/epoch-00000001/shard-00001-of-00003.safetensors",
+                     -20);
+    struct agent_word word = {.kind = AGENT_DOUBT, .node = 3, .job = 1, .epoch = 1, .rank = 0};
+    ck_assert(agent_hear(&agents[1], &state, &word));
+    act_all();
+    ck_assert(!state_shard_held(&state_newest_epoch(job())->shards[0], 2));
+}
+END_TEST
+
 START_TEST(a_copy_with_another_digest_is_none)
 {
     spoil = true;
@@ -381,6 +438,9 @@ Suite *unit_suite(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, each_shard_is_on_two_nodes_before_it_is_published);
     tcase_add_test(tests, nobody_votes_before_its_copy_is_stored);
+    tcase_add_test(tests, a_word_about_another_shard_counts_for_nothing);
+    tcase_add_test(tests, a_holder_without_room_aborts_with_its_reason);
+    tcase_add_test(tests, a_doubted_copy_is_compared_at_once);
     tcase_add_test(tests, a_copy_with_another_digest_is_none);
     tcase_add_test(tests, a_fetch_that_broke_off_goes_on_with_what_is_there);
     tcase_add_test(tests, a_wiped_node_gets_its_shards_back);
