@@ -281,7 +281,7 @@ const struct ctl_command commands[] = {
      "get this node's certificate from the cluster by a token",
      "IP:PORT is the daemon with the authority. The key is made here and stays here. Without TOKEN "
      "it\n"
-     "is taken from $COPPELIUSD_JOIN, or - reads it from stdin: words are seen by other users.",
+     "is taken from $COPPELIUSD_TOKEN, or - reads it from stdin: words are seen by other users.",
      "coppeliusctl cluster join - 10.0.0.1:7620 --name b < token",
      run_cluster_join,
      {FLAG_NAME, FLAG_ADVERTISE, FLAG_ROLE, FLAG_OUTPUT, FLAG_KEY, FLAG_END}},

@@ -20,7 +20,7 @@ static int find_token(struct ctl *ctl, struct token *ret_token, struct problem *
 {
     char text[TOKEN_TEXT_SIZE + 2] = "";
     bool word = ctl->args.words_count > 1;
-    const char *given = word ? ctl->args.words[0] : getenv("COPPELIUSD_JOIN"); /* One thread. */
+    const char *given = word ? ctl->args.words[0] : getenv("COPPELIUSD_TOKEN"); /* One thread. */
     if (word && strcmp(given, "-") == 0) {
         if (fgets(text, sizeof(text), stdin) == NULL) {
             return problem_set(problem, ERR_USAGE, "no token came on stdin");
@@ -33,7 +33,7 @@ static int find_token(struct ctl *ctl, struct token *ret_token, struct problem *
         }
     } else {
         problem_hint(problem, "give the line of `coppeliusctl cluster token` on stdin with -, as a "
-                              "word, or in $COPPELIUSD_JOIN");
+                              "word, or in $COPPELIUSD_TOKEN");
         return problem_set(problem, ERR_USAGE, "there is no token");
     }
     int code = token_parse(text, ret_token, &problem->err);
@@ -125,6 +125,13 @@ static int show_joined(struct ctl *ctl, const struct join_wish *wish,
                   answer->cluster, "address", wish->address, "role", wish->role, "folder", folder,
                   "members", members_of(&answer->members));
     int code = output_document(ctl, document, NULL, "name", draw_joined, problem);
+    if (code == 0) {
+        say(ctl,
+            "In coppeliusd.yaml: name: %s, cluster: %s, join: the addresses above, tls: {}%s; then "
+            "start it",
+            wish->name, answer->cluster,
+            strcmp(folder, PKI_FOLDER) == 0 ? "" : " with the paths of ca, certificate, key");
+    }
     json_decref(document);
     return code;
 }

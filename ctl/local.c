@@ -129,7 +129,8 @@ int run_local(struct ctl *ctl, struct problem *problem)
     settings.folder = ctl->args.value[FLAG_DIR];
     code = spawn_start(&settings, &spawn, problem);
     if (code == 0 && spawn.count > 1) {
-        say(ctl, "%zu daemons on 127.0.0.1, in plain text between them: nothing leaves this machine",
+        say(ctl,
+            "%zu daemons on 127.0.0.1, in plain text between them: nothing leaves this machine",
             spawn.count);
     }
     if (code == 0) {

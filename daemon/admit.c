@@ -5,25 +5,49 @@
 #include "daemon/core.h"
 #include "daemon/joins.h"
 
+/* A token is as good as `cluster add`: the node is expected from now on, and comes in when its
+ * daemon asks with its certificate. One of the first nodes that has never come needs no entry. */
+static int expect(struct daemon *daemon, const struct join_wish *wish, struct err *err)
+{
+    struct command command;
+    const struct facts_member ask = {
+        .how = FACTS_ADD, .name = wish->name, .address = wish->address, .role = wish->role};
+    const struct state_node *known = state_node_named(&daemon->state, wish->name);
+    if (known != NULL && known->standing == STANDING_EXPECTED) {
+        return 1;
+    }
+    if (state_node_in(known)) {
+        return err_set(
+            err, ERR_STATE,
+            "the cluster has a node '%s' already; give another --name, or remove that one "
+            "first",
+            wish->name);
+    }
+    for (uint32_t i = 0; known == NULL && i < daemon->members_count; i++) {
+        if (strcmp(daemon->members[i].name, wish->name) == 0) {
+            return 1;
+        }
+    }
+    if (membership_command(daemon, &ask, &command, err) != 0) {
+        return err->code;
+    }
+    membership_name(daemon, &command);
+    daemon_propose(daemon, &command);
+    return 0;
+}
+
 int members_admit(void *context, const struct join_wish *wish, struct buf *lines, struct err *err)
 {
     static const char *const roles[] = {
         [DAEMON_TRAINER] = "trainer", [DAEMON_ARBITER] = "arbiter", [DAEMON_SPARE] = "spare"};
     struct daemon *daemon = context;
-    bool found = false;
-    for (uint32_t i = 0; i < daemon->members_count; i++) {
+    int code = expect(daemon, wish, err);
+    for (uint32_t i = 0; code > 0 && i < daemon->members_count; i++) {
         const struct member *member = &daemon->members[i];
-        found |= strcmp(member->name, wish->name) == 0;
         buf_print(lines, "%u %s %s %s\n", member->id, member->name, member->address,
                   roles[member->role]);
     }
-    if (!found) {
-        return err_set(err, ERR_STATE,
-                       "node '%s' is not among the members of cluster '%s'; list it in `peers` of "
-                       "every config first",
-                       wish->name, daemon->cluster);
-    }
-    return 1;
+    return code;
 }
 
 void admit_on_join(void *context, const struct peer_incoming *incoming)

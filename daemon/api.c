@@ -285,6 +285,7 @@ void api_take(struct api *api, const struct transport *transport, const char *fr
         connection_open(api, transport, /* needs_hello= */ false, may_change, who);
     if (connection != NULL && identity != NULL && identity->kind == TRUST_NODE) {
         (void)snprintf(connection->node, sizeof(connection->node), "%s", identity->name);
+        connection->stranger = !identity->member;
     }
 }
 

@@ -414,6 +414,12 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     ASSERT(ask->state == ASK_IDLE);
     ASSERT(!ask->busy);
     *ask = (struct ask){.id = request->id};
+    if (connection->stranger && !ask_for_itself(connection, request)) {
+        ask_fail(connection, ERR_AUTH,
+                 "your certificate is of a node that is no member: it may ask to be one, no more",
+                 "use a certificate of `coppeliusctl pki user`");
+        return;
+    }
     if (!connection->may_change && !ask_for_itself(connection, request) &&
         !ask_only_looks(request)) {
         ask_fail(connection, ERR_AUTH, "your certificate lets you look and not change",

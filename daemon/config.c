@@ -358,7 +358,7 @@ static void read_environment(const char *const *environment, struct overrides *o
                              struct buf *warnings)
 {
     static const char *const others[] = {"COPPELIUSD_CONFIG", "COPPELIUSD_FATBIN",
-                                         "COPPELIUSD_JOIN", "COPPELIUSD_SEEDS"};
+                                         "COPPELIUSD_TOKEN", "COPPELIUSD_SEEDS"};
     for (; environment != NULL && *environment != NULL; environment++) {
         const char *variable = *environment;
         const char *equals = strchr(variable, '=');

@@ -24,6 +24,7 @@ struct connection {
     enum connection_state state;
     struct transport transport; /* plain on the unix socket */
     bool may_change;            /* else it may only look */
+    bool stranger;              /* a node that is no member: it may ask to become one */
     char node[FACTS_NAME_SIZE]; /* the name in a node's certificate; "" for people and plain text */
     uv_poll_t poll;
     uv_timer_t timer;

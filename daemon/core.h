@@ -133,8 +133,8 @@ struct daemon {
     unsigned renew_days;
     struct renewal *renewal;
     struct joins *joins; /* NULL: not here */
-    uint32_t life;    /* of this identity (control/group.h) */
-    uint8_t uuid[16]; /* of its state folder */
+    uint32_t life;       /* of this identity (control/group.h) */
+    uint8_t uuid[16];    /* of its state folder */
     uint8_t binding[16];
     char device_text[COMMAND_DEVICE_SIZE];
     char backend[8];

@@ -113,10 +113,10 @@ struct facts_node {
     uint32_t life;                 /* of its identity */
     bool votes;                    /* in the consensus group as this node knows it */
     bool drained;
-    char device[128];              /* "cpu (AVX2, 2 threads)", "NVIDIA H200, driver 580.65" */
-    char backend[8];               /* cpu, cuda; "" for an arbiter or while it is not known */
-    char version[32];              /* of its program */
-    char phase[24];                /* of Progress: loading, training, …; "" */
+    char device[128]; /* "cpu (AVX2, 2 threads)", "NVIDIA H200, driver 580.65" */
+    char backend[8];  /* cpu, cuda; "" for an arbiter or while it is not known */
+    char version[32]; /* of its program */
+    char phase[24];   /* of Progress: loading, training, …; "" */
     uint32_t threads;
     char binding[33];             /* 32 hexadecimal digits */
     char reason[FACTS_TEXT_SIZE]; /* why it is suspect or down, with step, phase and bytes; else ""

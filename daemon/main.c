@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/obtain.h"
 #include "daemon/enter.h"
 #include "daemon/roll.h"
 #include "daemon/selftest.h"
@@ -340,34 +341,12 @@ static int open_daemon(struct program *program, struct err *err)
     return daemon_open(&program->loop, &settings, &hooks, &program->daemon, err);
 }
 
-/* Certificates before anything listens. */
-static int open_trust(struct program *program, struct err *err)
-{
-    const struct config *config = &program->config;
-    struct trust_settings settings = {.ca = config->tls.ca,
-                                      .certificate = config->tls.certificate,
-                                      .key = config->tls.key,
-                                      .cluster = config->cluster,
-                                      .name = config->name};
-    struct trust_identity self;
-    if (!config->tls_given) {
-        return 0;
-    }
-    if (trust_open(&settings, &program->trust, err) != 0) {
-        return err->code;
-    }
-    trust_self(program->trust, &self);
-    log_info("trust.open", "certificate=%s days_left=%lld", config->tls.certificate,
-             ((long long)self.not_after * 1000 - (long long)clock_wall_ms()) / 86400000);
-    return 0;
-}
-
 static void open_all(struct program *program)
 {
     const struct config *config = &program->config;
     struct err err = {0};
     ASSERT(uv_timer_init(&program->loop, &program->timer) == 0);
-    if (open_trust(program, &err) != 0 || open_daemon(program, &err) != 0) {
+    if (obtain_trust(config, &program->trust, &err) != 0 || open_daemon(program, &err) != 0) {
         fail(program, &err);
         on_closed(program);
         return;

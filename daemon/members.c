@@ -48,11 +48,24 @@ int members_init(struct daemon *daemon, const struct daemon_settings *settings, 
 void members_tell_trust(struct daemon *daemon)
 {
     const char *names[STATE_NODES_MAX];
+    const char *removed[STATE_NODES_MAX];
+    size_t removed_count = 0;
+    if (daemon->trust == NULL) {
+        return;
+    }
     for (uint32_t i = 0; i < daemon->members_count; i++) {
         names[i] = daemon->members[i].name;
     }
-    size_t cut =
-        daemon->trust != NULL ? trust_set_members(daemon->trust, names, daemon->members_count) : 0;
+    for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
+        const struct state_node *node = &daemon->state.nodes[i];
+        const struct state_node *now = state_node_named(&daemon->state, node->name);
+        if (node->standing == STANDING_REMOVED && now != NULL &&
+            now->standing == STANDING_REMOVED) {
+            removed[removed_count++] = node->name;
+        }
+    }
+    trust_set_removed(daemon->trust, removed, removed_count);
+    size_t cut = trust_set_members(daemon->trust, names, daemon->members_count);
     if (cut > 0) {
         log_notice("trust.cut", "connections=%zu reason=\"their nodes are no members any more\"",
                    cut);

@@ -23,14 +23,15 @@ static uint8_t role_of(const char *name)
     return 0;
 }
 
-/* THE SEAM for who may come in. Today, without certificates: a node whose name a person expects
- * (`cluster add`), which binds the name to the first identity that asks. A token or a certificate
- * sets ask->authorised where it was checked, before anybody has to expect the name. */
+/* Who may come in: a node whose name a person expects (`cluster add`, or a token: admit.c), which
+ * binds the name to the first identity that asks; or one with a certificate of that name
+ * (ask->authorised), unless the name was removed. */
 static int authorise(const struct daemon *daemon, const struct facts_member *ask, struct err *err)
 {
     const struct state_node *known = state_node_named(&daemon->state, ask->name);
-    if (ask->authorised || (known != NULL && known->standing == STANDING_EXPECTED)) {
-        return 0;
+    bool removed = known != NULL && known->standing == STANDING_REMOVED;
+    if ((ask->authorised && !removed) || (known != NULL && known->standing == STANDING_EXPECTED)) {
+        return 0; /* A removed node's certificate is still good, and lets it in no more. */
     }
     for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
         const struct state_node *node = &daemon->state.nodes[i];
@@ -329,8 +330,8 @@ static void follow_all(struct daemon *daemon)
             }
         }
     }
+    members_tell_trust(daemon);
     if (changed) {
-        members_tell_trust(daemon);
         keep_roll(daemon);
     }
     check_self(daemon);

@@ -33,6 +33,11 @@ static int greet(struct wire *wire, const char *cluster, uint64_t deadline_ms, s
     return code;
 }
 
+int peer_connect(const char *address, uint64_t deadline_ms, int *ret_fd, struct err *err)
+{
+    return wire_connect(address, /* cancel= */ NULL, deadline_ms, ret_fd, err);
+}
+
 int peer_ask(const char *cluster, const char *address, struct trust *trust, const void *request,
              size_t request_size, uint64_t deadline_ms, struct buf *reply, struct err *err)
 {

@@ -24,6 +24,7 @@ struct bulk_slot *links_slot(struct exchange *exchange, uint32_t participant, ui
 
 #define PUMP_PROCESSORS_LEAST 4
 #define PUMP_LINKS_MOST       32
+#define PUMP_ROWS_LEAST       8192 /* of a chunk: small frames lose more by the hand-over */
 
 /* Whether connections have threads of their own. */
 static bool want_pumps(const struct exchange *exchange)
@@ -36,6 +37,7 @@ static bool want_pumps(const struct exchange *exchange)
     CPU_ZERO(&set);
     return sched_getaffinity(0, sizeof(set), &set) == 0 &&
            CPU_COUNT(&set) >= PUMP_PROCESSORS_LEAST &&
+           settings->chunk_rows_max >= PUMP_ROWS_LEAST &&
            (exchange->participants_count - 1) * settings->streams <= PUMP_LINKS_MOST;
 }
 

@@ -221,6 +221,13 @@ static int check_certificate(const struct connection *connection, const struct p
     if (who == NULL || hello->class == PEER_CTL) {
         return 0; /* Plain; or a person, or a node's coppeliusctl: whoever takes it looks at who. */
     }
+    if (who->kind == TRUST_NODE && !who->member) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' is no member of cluster '%s': it was removed, or has not joined; "
+                       "a node joins by `join` in its config, and a token or `coppeliusctl cluster "
+                       "add` where nobody expects it",
+                       who->name, who->cluster);
+    }
     if (who->kind != TRUST_NODE || strcmp(who->name, hello->node) != 0 ||
         strcmp(who->cluster, hello->cluster) != 0) {
         return err_set(err, ERR_AUTH,

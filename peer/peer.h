@@ -74,6 +74,9 @@ int peer_ask(const char *cluster, const char *address, struct trust *trust, cons
 int peer_welcome(struct peer_incoming *incoming, struct err *err);
 void peer_refuse(struct peer_incoming *incoming, int code, const char *text);
 
+/* A connected, non-blocking socket to "IP:PORT", for a thread that may block. ERR_REACH. */
+int peer_connect(const char *address, uint64_t deadline_ms, int *ret_fd, struct err *err);
+
 /* "IP:PORT", both numbers, IPv4; ERR_CONFIG with a sentence that says what is wrong. */
 struct sockaddr_in;
 int peer_address_parse(const char *text, struct sockaddr_in *ret_address, struct err *err);
@@ -217,6 +220,8 @@ typedef int exchange_finish_fn(void *context, uint64_t step, uint32_t chunk, uin
                                const double *z, float *residual, double *panel_losses,
                                struct err *err);
 
+enum exchange_pumps { EXCHANGE_PUMPS_AUTO, EXCHANGE_PUMPS_NO, EXCHANGE_PUMPS_YES };
+
 struct exchange_settings {
     const char *cluster;
     uint64_t incarnation;
@@ -226,8 +231,8 @@ struct exchange_settings {
     const char *policy;
     struct trust *trust; /* outlives the exchange; NULL: plain text */
     /* Whether each TLS connection seals and opens on a thread of its own (pump.h). Auto: where
-     * there are at least four processors and at most 32 connections. */
-    enum { EXCHANGE_PUMPS_AUTO, EXCHANGE_PUMPS_NO, EXCHANGE_PUMPS_YES } pumps;
+     * there are at least four processors, at most 32 connections, and chunks of 8192 rows. */
+    enum exchange_pumps pumps;
     const struct exchange_participant *participants;
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
     size_t rank;               /* this node's place among them */

@@ -130,7 +130,7 @@ static int make_context(struct loaded *loaded, struct err *err)
 
 static int load(const struct trust *trust, struct loaded *ret_loaded, struct err *err)
 {
-    struct loaded loaded = {NULL, NULL, NULL, NULL, {TRUST_NOBODY, "", "", 0, 0}};
+    struct loaded loaded = {.context = NULL};
     int code = pem_certificate("tls.ca", trust->ca_path, &loaded.ca, err);
     code = code != 0 ? code
                      : pem_certificate("tls.certificate", trust->certificate_path,
@@ -272,7 +272,7 @@ size_t trust_set_members(struct trust *trust, const char *const *names, size_t c
     trust->members_count = count;
     trust->members_known = true;
     for (struct tls *at = trust->live; at != NULL; at = at->next) {
-        if (at->peer.kind == TRUST_NODE && !atomic_load(&at->cut) &&
+        if (at->peer.kind == TRUST_NODE && at->peer.member && !atomic_load(&at->cut) &&
             !trust_is_member(trust, at->peer.name)) {
             atomic_store(&at->cut, true);
             (void)shutdown(at->fd, SHUT_RDWR); /* Its thread reads the end, and says why. */
@@ -282,6 +282,16 @@ size_t trust_set_members(struct trust *trust, const char *const *names, size_t c
     trust->stats.cut += cut;
     pthread_mutex_unlock(&trust->lock);
     return cut;
+}
+
+void trust_set_removed(struct trust *trust, const char *const *names, size_t count)
+{
+    pthread_mutex_lock(&trust->lock);
+    trust->removed_count = 0;
+    for (size_t i = 0; i < count && i < TRUST_MEMBERS_MAX; i++) {
+        (void)snprintf(trust->removed[trust->removed_count++], TRUST_NAME_SIZE, "%s", names[i]);
+    }
+    pthread_mutex_unlock(&trust->lock);
 }
 
 void trust_get_stats(struct trust *trust, struct trust_stats *ret_stats)

@@ -35,6 +35,8 @@ struct trust_identity {
     char cluster[TRUST_NAME_SIZE];
     char name[TRUST_NAME_SIZE];
     int64_t not_before, not_after; /* seconds since 1970 */
+    bool member; /* of a peer that is a node: it was one when it connected; else it may only ask in
+                  */
 };
 
 const char *trust_kind_name(enum trust_kind kind); /* "node", "admin", "viewer", "nobody" */
@@ -86,10 +88,12 @@ void trust_free(struct trust *trust);
 void trust_self(struct trust *trust, struct trust_identity *ret_self);
 /* When the certificate and the authority's end, seconds since 1970. */
 void trust_ends(struct trust *trust, int64_t *ret_certificate, int64_t *ret_authority);
-/* The nodes that are let in and dialled from now on; before the first call: every node of the
- * cluster. Connections with a node that is not among them are cut at once, on whatever thread they
- * are. Returns how many. */
+/* The nodes that are members and dialled from now on; before the first call: every node of the
+ * cluster. Connections with a member that is not among them any more are cut at once, on whatever
+ * thread they are. Returns how many. A node of the cluster that is no member gets through the
+ * handshake (it may ask to become one), but for those that were removed. */
 size_t trust_set_members(struct trust *trust, const char *const *names, size_t count);
+void trust_set_removed(struct trust *trust, const char *const *names, size_t count);
 void trust_get_stats(struct trust *trust, struct trust_stats *ret_stats);
 
 /* --------------------------------------------------------------------- tls

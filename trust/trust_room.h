@@ -46,6 +46,8 @@ struct trust {
     bool members_known;
     char members[TRUST_MEMBERS_MAX][TRUST_NAME_SIZE];
     size_t members_count;
+    char removed[TRUST_MEMBERS_MAX][TRUST_NAME_SIZE];
+    size_t removed_count;
     struct tls *live;
     struct trust_stats stats;
 };
@@ -104,6 +106,7 @@ int trust_verify(int good, X509_STORE_CTX *store);
 int trust_verify_pinned(X509_STORE_CTX *store, void *context);
 /* Under the lock. */
 bool trust_is_member(const struct trust *trust, const char *name);
+bool trust_is_removed(const struct trust *trust, const char *name);
 bool trust_is_authority_of(X509 *ca, X509 *certificate);
 
 /* trust.c */

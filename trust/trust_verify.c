@@ -19,6 +19,16 @@ bool trust_is_member(const struct trust *trust, const char *name)
     return !trust->members_known;
 }
 
+bool trust_is_removed(const struct trust *trust, const char *name)
+{
+    for (size_t i = 0; i < trust->removed_count; i++) {
+        if (strcmp(trust->removed[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool trust_is_authority_of(X509 *ca, X509 *certificate)
 {
     EVP_PKEY *key = X509_get0_pubkey(ca);
@@ -121,7 +131,8 @@ static bool check_identity(struct tls *tls, X509_STORE_CTX *store, X509 *certifi
         (void)err_set(&tls->why, ERR_AUTH,
                       "node '%s' answers there by its certificate, not '%s'; correct the address",
                       identity.name, tls->expected);
-    } else if (identity.kind == TRUST_NODE && !trust_is_member(trust, identity.name)) {
+    } else if (identity.kind == TRUST_NODE && !trust_is_member(trust, identity.name) &&
+               (!tls->server || trust_is_removed(trust, identity.name))) {
         tls->failure = FAILURE_MEMBER;
         error = X509_V_ERR_CERT_REVOKED;
         (void)err_set(&tls->why, ERR_AUTH,
@@ -129,6 +140,7 @@ static bool check_identity(struct tls *tls, X509_STORE_CTX *store, X509 *certifi
                       "`coppeliusctl cluster join` with a new token makes it one",
                       identity.name, identity.cluster);
     } else {
+        identity.member = identity.kind == TRUST_NODE && trust_is_member(trust, identity.name);
         tls->peer = identity; /* From now on trust_set_members() may cut it. */
         good = true;
     }

@@ -249,6 +249,7 @@ class Cluster:
         self.devices.append("cpu")
         node = Node(self, len(self.nodes), port, http)
         node.joins, node.role = joins.endpoint, role
+        node.tls = joins.tls if joins.tls == "off" else "{}"
         self.nodes.append(node)
         node.write_config()
         return node

@@ -170,7 +170,7 @@ def false_peers(cluster):
 
 def renewal(cluster):
     """By hand: another file and SIGHUP. By itself: a certificate that ends soon."""
-    a, b, c = cluster.nodes
+    a, b, c = cluster.nodes[:3]
     ends = 'coppelius_tls_certificate_not_after_timestamp_seconds'
     label = '{kind="certificate"}'
     before = one(a, ends, label)
@@ -212,57 +212,116 @@ def renewal(cluster):
 
 
 def tokens(cluster):
-    a, b, c = cluster.nodes
+    a, b, c = cluster.nodes[:3]
     authority = ["--authority", cluster.authority]
-    token = cluster.offline("cluster", "token", "--ttl", "1h", "--uses", "1", *authority).stdout.strip()
-    claims.claim(re.fullmatch(r"cpl1\.[\w-]{43}\.[\w-]{12}\.[\w-]{43}", token) is not None, f"a token: {token}")
-    secret = token.rsplit(".", 1)[1]
+
+    def token(ttl="1h", uses=1):
+        return cluster.offline("cluster", "token", "--ttl", ttl, "--uses", str(uses), *authority).stdout.strip()
+
+    good = token()
+    claims.claim(re.fullmatch(r"cpl1\.[\w-]{43}\.[\w-]{12}\.[\w-]{43}", good) is not None, f"a token: {good}")
+    secret = good.rsplit(".", 1)[1]
     stored = open(os.path.join(cluster.authority, "tokens")).read()
-    claims.claim(secret not in stored and token.split(".")[2] in stored, "only the secret's digest is stored")
+    claims.claim(secret not in stored and good.split(".")[2] in stored, "only the secret's digest is stored")
     claims.claim(os.stat(os.path.join(cluster.authority, "tokens")).st_mode & 0o777 == 0o600, "in a file of mode 600")
 
-    def join(name, given, node=a, folder=None, **more):
+    def join(name, given, node=a, folder=None):
         folder = folder or os.path.join(cluster.folder, f"join-{name}-{time.monotonic_ns()}")
-        run = cluster.offline("cluster", "join", "-", node.endpoint, "--name", name, "--advertise",
-                              f"127.0.0.1:{c.port}", "--output", folder, "--json", check=False, input=given + "\n", **more)
+        run = cluster.offline("cluster", "join", "-", node.endpoint, "--name", name, "--advertise", d.endpoint,
+                              "--output", folder, "--json", check=False, input=given + "\n")
         return run, folder
 
-    run, folder = join("nobody", token)
-    says(run, 1, "node 'nobody' is not among the members", what="who is no member is not let in")
-    wrong = token[:-4] + ("AAAA" if token[-4:] != "AAAA" else "BBBB")
-    run, folder = join("c", wrong)
+    d = cluster.newcomer(joins=a)
+    run, _ = join("c", good)
+    says(run, 1, "the cluster has a node 'c' already", what="a token does not give somebody else's name")
+    run, folder = join("d", good[:-4] + ("AAAA" if good[-4:] != "AAAA" else "BBBB"))
     says(run, 5, "this authority has no such token", what="another secret")
     claims.claim(not os.path.exists(os.path.join(folder, "node.key")), "nothing is left of a join that failed")
-    pin = token.split(".")[1]
-    other = ("A" if pin[0] != "A" else "B") + pin[1:]
-    run, folder = join("c", token.replace(pin, other))
+    pin = good.split(".")[1]
+    run, folder = join("d", good.replace(pin, ("A" if pin[0] != "A" else "B") + pin[1:]))
     says(run, 5, "does not show the authority that the token pins", "nothing secret was sent", what="another pin")
-    run, folder = join("c", token, node=b)
+    run, folder = join("d", good, node=b)
     says(run, 5, "must be the daemon with the authority", what="a node without the authority")
-    run, folder = join("c", token)
-    claims.claim(run.returncode == 0, f"the token lets in once: {run.stderr}")
+    # A daemon without its files does not start; then with what the token gives it is a member.
+    d.start()
+    claims.claim(d.process.wait(20) == 2 and "tls.ca '" in d.log_text(), "without certificates d does not start")
+    d.process = None
+    run, folder = join("d", good, folder=os.path.join(d.state, "tls"))
+    claims.claim(run.returncode == 0, f"the token lets in: {run.stderr}")
     made = json.loads(run.stdout) if run.returncode == 0 else {}
     claims.claim(made.get("cluster") == cluster.name and [m["name"] for m in made.get("members", [])] == ["a", "b", "c"],
                  f"the joiner learns the members: {made}")
     claims.claim(os.stat(os.path.join(folder, "node.key")).st_mode & 0o777 == 0o600, "its key has mode 600")
-    run, _ = join("c", token)
+    d.start()
+    cluster.wait_for(lambda: (cluster.member("d", node=b) or {}).get("state") == "alive", 30, "d to be a member")
+    claims.claim(True, "the node that joined by a token is in")
+    run, _ = join("x", good)
     says(run, 5, "this token is used up", what="a token that is used up")
-    brief = cluster.offline("cluster", "token", "--ttl", "1s", *authority).stdout.strip()
+    brief = token("1s")
     time.sleep(2.1)
-    run, _ = join("c", brief)
+    run, _ = join("x", brief)
     says(run, 5, "this token has expired", what="a token that has expired")
-    run, _ = join("c", "cpl1.half")
+    run, _ = join("x", "cpl1.half")
     says(run, 2, "this is no token", what="half a token")
 
-    # The node lives by what it was given.
-    c.terminate()
-    shutil.rmtree(os.path.join(c.state, "tls"))
-    shutil.copytree(folder, os.path.join(c.state, "tls"))
-    c.start()
-    cluster.wait_alive()
-    claims.claim(True, "the node that joined is in")
+    # As containers do it: all by the environment.
+    e = cluster.newcomer(joins=a)
+    e.environment = {"COPPELIUSD_TOKEN": token()}
+    other = e.environment["COPPELIUSD_TOKEN"].rsplit(".", 1)[1]
+    e.start()
+    cluster.wait_for(lambda: (cluster.member("e", node=b) or {}).get("state") == "alive", 30, "e to be a member")
+    claims.claim(True, "a daemon with a token in its environment is in")
+    environ = open(f"/proc/{e.process.pid}/environ", errors="replace").read()
+    claims.claim(other not in environ, "its token is not in its environment any more")
+    e.terminate()
+    e.environment = {}
+    e.start()  # the second time without a token
+    cluster.wait_for(lambda: (cluster.member("e", node=b) or {}).get("state") == "alive", 30, "e to be back")
     for node in cluster.nodes:
-        claims.claim(secret not in node.log_text(), f"the secret is not in {node.name}'s log")
+        claims.claim(secret not in node.log_text() and other not in node.log_text(),
+                     f"no secret is in {node.name}'s log")
+
+
+def removal(cluster):
+    """A removed node is out at once, with everything that it has."""
+    a, b = cluster.nodes[:2]
+    d, e = cluster.nodes[3:5]
+    # e's own certificate, for a connection that only listens: it must be cut, not only refused later.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["coppelius/1"])
+    context.load_cert_chain(os.path.join(e.state, "tls", "node.crt"), os.path.join(e.state, "tls", "node.key"))
+    with socket.create_connection(("127.0.0.1", b.port), 5) as plain, context.wrap_socket(plain) as held:
+        held.settimeout(10)
+        begin = time.monotonic()
+        cluster.ctl("cluster", "remove", "e", node=a)
+        try:
+            ended = held.recv(1) == b""
+        except (ssl.SSLError, OSError) as error:
+            ended = "timed out" not in str(error)
+        took = time.monotonic() - begin
+    claims.claim(ended and took < 3, f"a removed node's connection is cut at once: {ended}, {took:.1f} s")
+    cluster.wait_for(lambda: sum(one(node, "coppelius_peer_connections_cut_total") for node in (a, b)) >= 1, 10,
+                     "the cut to be counted")
+    claims.claim("trust.cut connections=" in b.log_text(), "the log says so")
+    cluster.wait_for(lambda: not e.alive(), 20, "the removed daemon to end")
+    claims.claim(e.process.wait() != 0 and "was removed from the cluster" in e.log_text(), "it says why it ends")
+    e.process = None
+    says(subprocess.run([program("coppeliusctl"), "--endpoint", b.endpoint, "--identity", os.path.join(e.state, "tls"),
+                         "nodes"], capture_output=True, text=True), 5, "no member of the cluster, or was removed",
+         what="its certificate is of no use")
+    shutil.move(os.path.join(e.state, "tls"), os.path.join(e.folder, "tls"))
+    shutil.rmtree(e.state)
+    os.makedirs(e.state)
+    shutil.move(os.path.join(e.folder, "tls"), os.path.join(e.state, "tls"))
+    e.start()  # another identity, the old certificate
+    time.sleep(3)
+    claims.claim(cluster.member("e", node=b) is None or cluster.member("e", node=b)["state"] != "alive",
+                 "nor with another identity")
+    e.kill()
+    cluster.nodes.remove(e)
+    cluster.wait_for(lambda: (cluster.member("d", node=b) or {}).get("state") == "alive", 20, "the others to go on")
 
 
 def insecure():
@@ -304,8 +363,9 @@ def main():
         people(cluster)
         strangers(cluster)
         false_peers(cluster)
-        tokens(cluster)
         renewal(cluster)
+        tokens(cluster)
+        removal(cluster)
         for node in cluster.nodes:
             status, _ = node.terminate()
             claims.claim(status == 0, f"node {node.name} stops cleanly: {status}")

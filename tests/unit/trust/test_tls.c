@@ -155,6 +155,7 @@ static void opened(void)
     ck_assert_str_eq(tls_peer(server)->name, "a");
     ck_assert_str_eq(tls_peer(server)->cluster, "test");
     ck_assert_int_eq(tls_peer(server)->kind, TRUST_NODE);
+    ck_assert(tls_peer(server)->member);
     ck_assert_int_eq(tls_spoken(server), TLS_PEER);
 }
 
@@ -375,7 +376,17 @@ START_TEST(who_is_no_member_is_out_and_who_is_removed_is_cut)
     server = NULL;
     teardown();
     setup();
+    /* No member yet: it may come to ask, and whoever takes it sees what it is. */
     ck_assert_uint_eq(trust_set_members(b, then, 1), 0);
+    open_both("b");
+    ck_assert(tls_is_open(server));
+    ck_assert(!tls_peer(server)->member);
+    ck_assert_uint_eq(trust_set_members(b, then, 1), 0); /* A guest is not cut for that. */
+    teardown();
+    setup();
+    /* Removed: not even that. And nobody dials who is no member. */
+    ck_assert_uint_eq(trust_set_members(b, then, 1), 0);
+    trust_set_removed(b, first, 1);
     open_both("b");
     ck_assert(says(&server_err, "node 'a' is no member of cluster 'test'"));
     read_refusal();
