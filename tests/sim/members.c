@@ -177,7 +177,7 @@ void members_print(const struct world *world)
     for (unsigned i = 0; i < world->options.nodes; i++) {
         const struct node *node = &world->nodes[i];
         printf("  %u.%u%s", i + 1, node->life, node->up ? "" : " is down");
-        if (node->up) {
+        if (node->up && node->control != NULL) {
             const struct raft *raft = control_raft(node->control);
             printf(" role %d term %llu leader %u log %llu..%llu commit %llu applied %llu; group of "
                    "entry %llu:",

@@ -51,9 +51,17 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->disturb_ms = PICK(rand, 0, 0, 2000, 4000);
     options->replicas = PICK(rand, 0, 1, 1, 1, 2);
     options->hurt_ms = PICK(rand, 0, 0, 1500, 4000);
+    options->elastic = PICK(rand, 0, 1);
+    /* One kind of loss at a time: a disk that is hurt, or a node that goes. */
+    bool whole = options->hurt_ms == 0;
+    options->drain_ms = whole ? PICK(rand, 0, 2000, 6000) : 0;
+    options->removes =
+        whole && options->elastic != 0 && options->replicas != 0 && world->voters > 2
+            ? PICK(rand, 0, 1)
+            : 0;
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
-    world->nodes = world->voters;
+    world->nodes = world->voters + (whole ? PICK(rand, 0, 1) : 0);
     world->member_ms = 0;
     world->wipe_ms = 0;
     world->propose_ms = 1000000; /* The core's own clients are not here. */
@@ -66,10 +74,12 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
 void publication_options_print(const struct publication_options *options)
 {
     printf("  jobs=%u steps=%u every=%u keep=%u coordinates=%u step_ms=%u file_ms_max=%u "
-           "suspect_ms=%u prepare_ms=%u disturb_ms=%u replicas=%u hurt_ms=%u mutant=%s\n",
+           "suspect_ms=%u prepare_ms=%u disturb_ms=%u replicas=%u hurt_ms=%u elastic=%u "
+           "drain_ms=%u removes=%u mutant=%s\n",
            options->jobs, options->steps, options->every, options->keep, options->coordinates,
            options->step_ms, options->file_ms_max, options->suspect_ms, options->prepare_ms,
-           options->disturb_ms, options->replicas, options->hurt_ms,
+           options->disturb_ms, options->replicas, options->hurt_ms, options->elastic,
+           options->drain_ms, options->removes,
            publication_mutant_text(options->mutant));
 }
 
@@ -243,7 +253,8 @@ static void client_tick(struct pub_node *node)
     struct publication *all = node->all;
     struct rand *rand = world_rand(node->world);
     bool time = world_faulty(node->world) && rand_below(rand, 25) == 0;
-    if (all->jobs_made < all->options.jobs && (time || all->healed)) {
+    bool member = pub_is_member(node, node->node) && !pub_is_out(all, node->node);
+    if (all->jobs_made < all->options.jobs && member && (time || all->healed)) {
         publication_submit(all, node->node);
     }
     for (uint32_t i = 0; i < all->jobs_made; i++) {
@@ -256,6 +267,9 @@ static void client_tick(struct pub_node *node)
                                 (unsigned long long)job->id, (unsigned long long)known->id);
             }
             job->id = known->id;
+        }
+        if (pub_is_out(all, job->client) && member) {
+            job->client = node->node; /* Somebody else asks in its place. */
         }
         if (job->client != node->node || job->acknowledged) {
             continue;
@@ -270,6 +284,7 @@ static void client_tick(struct pub_node *node)
             (void)snprintf(c.submit.policy, sizeof(c.submit.policy), "none");
             c.submit.keep = all->options.keep;
             c.submit.replicas = all->options.replicas;
+            c.submit.elastic = all->options.elastic != 0;
             c.submit.text = text;
             c.submit.text_size = sizeof(text) - 1;
             pub_propose(node, &c);
@@ -412,7 +427,8 @@ static void register_tick(struct pub_node *node)
 {
     const struct state_node *known = state_node(node->state, node->node + 1);
     uint64_t now = pub_now_ms(node);
-    if ((known != NULL && known->incarnation == node->incarnation) ||
+    if (!pub_is_member(node, node->node) ||
+        (known != NULL && known->incarnation == node->incarnation) ||
         now - node->node_ms < REPEAT_MS) {
         return;
     }
@@ -421,6 +437,7 @@ static void register_tick(struct pub_node *node)
     c.node.node = node->node + 1;
     c.node.incarnation = node->incarnation;
     c.node.role = ROLE_TRAINER;
+    c.node.uuid[0] = known != NULL ? known->uuid[0] : 0;
     c.node.name[0] = (char)('a' + (char)node->node);
     pub_propose(node, &c);
 }
@@ -438,9 +455,15 @@ static void coordinate(struct pub_node *node)
     view->nodes_count = world_options(node->world)->nodes;
     for (uint32_t i = 0; i < view->nodes_count; i++) {
         const struct pub_peer *peer = &node->peers[i];
-        view->nodes[i] =
-            (struct coordinator_node){i + 1,          ROLE_TRAINER,      NULL,          peer->heard,
-                                      peer->heard_ms, peer->incarnation, peer->captured};
+        /* Who is no member yet is nobody's trainer. */
+        view->nodes[i] = (struct coordinator_node){
+            .id = i + 1,
+            .role = pub_is_member(node, i) ? ROLE_TRAINER : ROLE_ARBITER,
+            .heard = peer->heard,
+            .heard_ms = peer->heard_ms,
+            .incarnation = peer->incarnation,
+            .captured = peer->captured,
+        };
     }
     view->nodes[node->node].heard_ms = view->now_ms;
     if (view->leading && !node->was_leading) {
@@ -469,6 +492,7 @@ static void on_tick(void *self)
     pub_run_tick(node);
     pub_files_tick(node);
     pub_hurt_tick(node);
+    pub_members_tick(node);
     coordinate(node);
 }
 

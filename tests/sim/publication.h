@@ -6,6 +6,7 @@
  *   publication_files.c  agents, the watched file system, mutants
  *   publication_copies.c copies: words, fetching, disks that are wiped or rot, what must hold of
  * them publication_oracle.c what must hold, the independent reader
+ *   publication_members.c joins, removals, drained nodes
  *
  * A coordinate's value is a function of (job, coordinate, step) alone, so every checkpoint's bits
  * are known beforehand. The world's context is a struct publication. */
@@ -63,6 +64,9 @@ struct publication_options {
     uint32_t disturb_ms; /* mean time between pause, resume, cancel and SIGTERM; 0: none */
     uint32_t replicas;
     uint32_t hurt_ms; /* mean time between disks that lose their checkpoints, or a bit; 0: none */
+    uint32_t elastic;  /* the jobs are */
+    uint32_t drain_ms; /* mean time between nodes drained and undrained; 0: none */
+    uint32_t removes;  /* one node is removed for good */
     enum publication_mutant mutant;
 };
 

@@ -48,6 +48,8 @@ struct publication {
     bool hold_votes[WORLD_NODES_MAX];
     bool hold_publish[WORLD_NODES_MAX];
     bool full[WORLD_NODES_MAX];
+    bool joining;     /* the last machine is wanted */
+    unsigned removed; /* node + 1; 0: none */
     bool healed;
     bool looking;
     uint64_t generation; /* the greatest seen */
@@ -119,6 +121,7 @@ struct pub_node {
     struct pub_agent agents[JOBS_MAX]; /* by job id - 1 */
     uint64_t beat_ms;
     uint64_t node_ms;
+    uint64_t members_ms;
     uint64_t disturb_ms;
     uint64_t term_ms; /* SIGTERM came: the node ends when its job has stopped, or later */
     struct control_fsm inner;
@@ -128,6 +131,11 @@ struct pub_node {
 uint64_t pub_now_ms(const struct pub_node *node);
 void pub_propose(struct pub_node *node, struct command *command);
 unsigned pub_peer_of(uint32_t node_id); /* its number here */
+
+/* publication_members.c */
+void pub_members_tick(struct pub_node *node);
+bool pub_is_member(const struct pub_node *node, unsigned number); /* as far as this node knows */
+bool pub_is_out(const struct publication *all, unsigned number);
 
 /* publication_run.c */
 double pub_value(uint64_t job, uint64_t coordinate, uint64_t step);

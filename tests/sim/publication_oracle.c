@@ -65,7 +65,7 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
         const struct state_epoch *epoch = job->epochs[k];
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
             unsigned peer = pub_peer_of(epoch->shards[i].node);
-            if (epoch->shards[i].published &&
+            if (epoch->shards[i].published && !pub_is_out(node->all, peer) &&
                 state_shard_held(&epoch->shards[i], epoch->shards[i].node) &&
                 node->all->ever_current[peer][job->id - 1] < epoch->epoch) {
                 world_violation(node->world, "node %u said that it has published epoch %llu", peer,
@@ -329,7 +329,11 @@ bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
     }
     for (unsigned n = 0; n < nodes; n++) {
         const struct pub_node *node = selves[n];
-        if (node == NULL || node->state->jobs_count != all->jobs_made) {
+        if (!world_is_wanted(world, n)) {
+            continue;
+        }
+        if (node == NULL || node->state->jobs_count != all->jobs_made ||
+            (all->joining && !pub_is_member(node, nodes - 1))) {
             return false;
         }
         for (uint32_t i = 0; i < node->state->jobs_count; i++) {
@@ -386,13 +390,18 @@ void pub_finish(struct world *world, void *const *selves, unsigned nodes)
     struct publication *all = world_context(world);
     struct buf first = BUF_NONE;
     struct buf other = BUF_NONE;
+    const struct pub_node *one = NULL;
     for (unsigned n = 0; n < nodes; n++) {
         struct pub_node *node = selves[n];
+        if (node == NULL) {
+            continue; /* no member */
+        }
         buf_clear(&other);
-        state_write(node->state, n == 0 ? &first : &other);
-        if (n > 0 &&
+        state_write(node->state, one == NULL ? &first : &other);
+        one = one == NULL ? node : one;
+        if (one != node &&
             (first.size != other.size || memcmp(first.bytes, other.bytes, first.size) != 0)) {
-            world_violation(world, "the states of nodes 0 and %u differ at rest", n);
+            world_violation(world, "the states of nodes %u and %u differ at rest", one->node, n);
         }
         for (uint64_t job = 1; job <= all->jobs_made; job++) {
             pub_look(node, job, true);
@@ -401,13 +410,14 @@ void pub_finish(struct world *world, void *const *selves, unsigned nodes)
     buf_done(&first);
     buf_done(&other);
     pub_check_copies(world);
-    const struct state *state = ((struct pub_node *)selves[0])->state;
+    ASSERT(one != NULL);
+    const struct state *state = one->state;
     for (uint32_t i = 0; i < state->jobs_count && !world_violated(world); i++) {
         const struct state_job *job = state->jobs[i];
         if (job->state == JOB_SUCCEEDED) {
             all->counts.succeeded++;
             check_result(world, nodes, job);
-        } else if (job->state != JOB_CANCELLED) {
+        } else if (job->state != JOB_CANCELLED && (all->removed == 0 || job->lost_epoch == 0)) {
             world_violation(world, "job %llu is %s: %s", (unsigned long long)job->id,
                             state_job_label(job->state), job->reason);
         }
