@@ -45,6 +45,19 @@ def need_shared(*parts):
     return path
 
 
+def need_preload(name):
+    """The path of a library to preload into the daemons; a sanitizer's own must come first, so not there."""
+    path = os.path.join(BIN, "tests", "e2e", f"lib{name}.so")
+    if not os.path.exists(path):
+        skip(f"{path} is not built")
+    cache = os.path.join(BIN, "CMakeCache.txt")
+    if os.path.exists(cache):
+        with open(cache) as f:
+            if re.search(r"^COPPELIUS_SANITIZE:\w+=.+$", f.read(), re.M):
+                skip("a preloaded library does not go together with a sanitizer")
+    return path
+
+
 def free_ports(count, host="127.0.0.1"):
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:

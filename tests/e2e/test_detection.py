@@ -2,12 +2,13 @@
 5 s every survivor names it, with step, phase and bytes, in its log, in `coppeliusctl nodes` and in a metric; within 15 s
 the job runs on or is paused with the reason, and nobody burns CPU meanwhile. Under 30 % loss a node is named only where it
 missed a deadline. (Frozen nodes: test_frozen.)"""
+import json
 import re
 import tempfile
 import time
 
 import network
-from cluster import Claims, Failed
+from cluster import Claims
 from killing import write_job
 
 network.enter()
@@ -46,7 +47,6 @@ def training(cluster, job_id, nodes=None):
         for node in nodes or cluster.nodes:
             run = cluster.ctl("job", "show", str(job_id), "--json", node=node, check=False)
             if run.returncode == 0:
-                import json
                 job = json.loads(run.stdout)
                 step = job["step"] or 0
                 if job["state"] != "running":

@@ -4,9 +4,9 @@ disks and cuts, while an independent reader looks at every node's CURRENT. A min
 goes on (elastic); whoever returns is fenced by its generation; every job ends with the digest of the undisturbed run.
 
 COPPELIUS_LONG=1: 300 kills, 100 pauses, 50 full disks. COPPELIUS_SEED repeats a storm."""
+import json
 import os
 import random
-import re
 import signal
 import subprocess
 import tempfile
@@ -52,7 +52,6 @@ def running(cluster, job_id, node=None, step=1):
         for n in nodes:
             run = cluster.ctl("job", "show", str(job_id), "--json", node=n, check=False)
             if run.returncode == 0:
-                import json
                 job = json.loads(run.stdout)
                 if job["state"] in ("running", "succeeded") and (job["step"] or 0) >= step:
                     return job

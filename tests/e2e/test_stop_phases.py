@@ -9,12 +9,10 @@ import subprocess
 import tempfile
 import time
 
-from cluster import BIN, Claims, Cluster, skip
+from cluster import Claims, Cluster, need_preload
 from killing import write_job
 
-SHIM = os.path.join(BIN, "tests", "e2e", "libfault_shim.so")
-if not os.path.exists(SHIM):
-    skip(f"{SHIM} is not built")
+SHIM = need_preload("fault_shim")
 
 STOP_S = 10.0
 KEYS = ("parameter_sha256", "accumulator_sha256", "loss_hex", "objective")

@@ -196,12 +196,24 @@ static void leave(void)
     errno = number;
 }
 
+/* Not of the agent, the log or a snapshot: counted only where the plan names it. */
+static bool is_aside(const char *path)
+{
+    static const char *const folders[] = {"cache/", "verdicts/"};
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        size_t size = strlen(folders[i]);
+        if (strncmp(path, folders[i], size) == 0 && strncmp(plan.pattern, folders[i], size) != 0) {
+            return true;
+        }
+    }
+    return strstr(path, "latest") != NULL;
+}
+
 static enum verdict judge(enum kind kind, const char *path)
 {
     counts[kind]++;
-    if (struck || kind != plan.kind || strstr(path, plan.pattern) == NULL ||
-        (strncmp(path, "cache/", 6) == 0 && strncmp(plan.pattern, "cache/", 6) != 0) ||
-        strstr(path, "latest") != NULL || ++matched != plan.nth) {
+    if (struck || kind != plan.kind || strstr(path, plan.pattern) == NULL || is_aside(path) ||
+        ++matched != plan.nth) {
         return GO_ON;
     }
     struck = true;
