@@ -50,7 +50,7 @@ struct bench {
     uv_async_t done;
     bool ready;
     bool secure;
-    int pumps;                 /* EXCHANGE_PUMPS_* */
+    enum exchange_pumps pumps;
     struct test_folder folder; /* of the certificates */
     struct result *results;    /* shared with rank 0: by size, plain text, then TLS */
 };
