@@ -30,6 +30,13 @@ static int authorise(const struct daemon *daemon, const struct facts_member *ask
 {
     const struct state_node *known = state_node_named(&daemon->state, ask->name);
     bool removed = known != NULL && known->standing == STANDING_REMOVED;
+    for (uint32_t i = 0; known == NULL && i < daemon->members_count; i++) {
+        if (strcmp(daemon->members[i].name, ask->name) == 0) {
+            return err_set(err, ERR_STATE,
+                           "node '%s' is one of the first and has its place among the peers",
+                           ask->name);
+        }
+    }
     if ((ask->authorised && !removed) || (known != NULL && known->standing == STANDING_EXPECTED)) {
         return 0; /* A removed node's certificate is still good, and lets it in no more. */
     }
