@@ -110,6 +110,7 @@ static bool take(const struct model_runner *runner, unsigned *number)
     return true;
 }
 
+/* sm_90a's candidates, or any GPU's; of a weight gradient also in three parts of k. */
 static unsigned check_products(const struct model_runner *runner, const struct model_shape *shape,
                                enum model_half half, unsigned repeats, unsigned *number,
                                unsigned *checked)
@@ -123,11 +124,19 @@ static unsigned check_products(const struct model_runner *runner, const struct m
         const struct model_image *image;
         ASSERT(model_image_find(names[i].text, &filled, &image, NULL) == 0);
         model_launch_sequences(&filled, shape->sequences);
-        for (int tile = 0; tile < MMA_TILES_COUNT; tile++) {
-            if (!model_tile_serves(tile, &filled) || !take(runner, number)) {
+        const int first = runner->hopper ? MMA_TILES_COUNT : 0;
+        const int end = runner->hopper ? MODEL_TILES_COUNT : MMA_TILES_COUNT;
+        for (int variant = first * 4; variant < end * 4; variant++) {
+            const int tile = variant / 4;
+            filled.half_out = (uint32_t)(variant % 2);
+            filled.split = variant % 4 >= 2 ? 3 : 0;
+            if ((filled.split != 0 && filled.a_columns == 0) ||
+                (!runner->hopper && variant % 2 != tile % 2) || /* the emulator is slow */
+                !model_tile_serves(tile, &filled) || !take(runner, number)) {
                 continue;
             }
-            launch.half_out = (uint32_t)(tile % 2);
+            launch.half_out = filled.half_out;
+            launch.split = filled.split;
             failures +=
                 model_check_image(runner, names[i].text, &launch, half, tile, CASE_RANDOM, repeats);
             (*checked)++;
@@ -142,7 +151,7 @@ unsigned model_check_shape(const struct model_runner *runner, const struct model
     unsigned number = 0;
     unsigned checked = 0;
     unsigned failures = 0;
-    if (!runner->without_products && !runner->hopper) {
+    if (!runner->without_products && (!runner->hopper || runner->candidate < 0)) {
         failures += check_products(runner, shape, half, repeats, &number, &checked);
     }
     struct model_launch launch = case_launch(shape);

@@ -3,7 +3,7 @@
  *   parity_model FOLDER check [REPEATS]     every image and tile on small shapes
  *   parity_model FOLDER small               one small shape once: for compute-sanitizer
  *   parity_model FOLDER whole [REPEATS]     the Coppelius sizes, but for the products
- *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's attention, small and Coppelius'
+ *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's candidates, small and Coppelius'
  *   parity_model FOLDER time [SEQUENCES]    times: bytes and operations over them
  *   parity_model FOLDER attention [SEQUENCES [CANDIDATE]]   times of sm_90a's attention
  *   parity_model FOLDER products [SEQUENCES]   times of the products, for each tile
@@ -340,7 +340,9 @@ static unsigned check_part(const struct parts *parts, size_t which, unsigned fir
                                         .first = first,
                                         .slice = part->slice,
                                         .slices = parts->slices,
-                                        .without_products = parts->without_products,
+                                        /* Its oracle takes minutes; tiles_gpu checks those. */
+                                        .without_products = parts->without_products ||
+                                                            part->shape->vocabulary > 4096,
                                         .at = &parts->at[which]};
     return model_check_shape(&runner, part->shape, part->half, parts->repeats);
 }
