@@ -4,7 +4,8 @@ a failing fsync). Afterwards all nodes agree on the newest published checkpoint,
 without one (an independent reader looks all the time), leftovers are collected, and the job ends with the digest of the
 undisturbed run.
 
-COPPELIUS_LONG=1 takes every call of the matrix; else a sample with the points that matter most. COPPELIUS_SEED repeats."""
+COPPELIUS_LONG=1 takes every call of the matrix, in any order; else a sample of the points that matter most.
+COPPELIUS_SECONDS ends either earlier, COPPELIUS_SEED repeats."""
 import os
 import random
 import re
@@ -25,7 +26,7 @@ SAMPLE = [("fsync", "CURRENT.new"), ("rename", "CURRENT"), ("dirsync", "jobs/"),
           ("fsync", "manifest"), ("write", ".part"), ("fsync", ".part"), ("rename", ".safetensors"), ("create", "staging"),
           ("dirsync", "staging"), ("write", "log/"), ("fsync", "log/"), ("create", "log/"), ("dirsync", "log"),
           ("rename", "log/"), ("rename", "verdicts/"), ("unlink", ""), ("send", "")]
-BUDGET_S = 35  # of the sample
+BUDGET_S = float(os.environ.get("COPPELIUS_SECONDS", "inf" if LONG else "35"))
 seed = int(os.environ.get("COPPELIUS_SEED", random.randrange(1 << 30)))
 random.seed(seed)
 print(f"seed {seed} (COPPELIUS_SEED repeats it)", flush=True)
@@ -41,6 +42,7 @@ def matrix():
                 points.append((kind, moment, nth, "", random.choice(["all", "all", str(random.randrange(1 << 30)), "none"])))
             for error in ERRORS.get(kind, ()):
                 points.append((kind, error, nth, "", "none"))
+    random.shuffle(points)
     return points
 
 
@@ -143,15 +145,17 @@ class Trials:
                 node.start()
 
     def wait_training(self, job_id, seconds):
-        """Else little is written, and the nth call does not come."""
+        """Until it has published again: else each try waits longer, and the nth call does not come."""
+        before = max(current(n, job_id) for n in self.cluster.nodes)
+
         def trains():
             self.revive()
             job = self.cluster.job_or_none(job_id)
-            return job and job["state"] in ("running", "finishing", "succeeded")
+            return job and (job["state"] == "succeeded" or max(current(n, job_id) for n in self.cluster.nodes) > before)
         try:
-            self.cluster.wait_for(trains, seconds, "the job to train")
+            self.cluster.wait_for(trains, seconds, "the job to publish")
         except Failed:
-            claims.claim(not LONG, f"the job does not train within {seconds} s: {self.cluster.job_or_none(job_id)}")
+            claims.claim(not LONG, f"the job does not publish within {seconds} s: {self.cluster.job_or_none(job_id)}")
 
     def trial(self, kind, action, nth, pattern, forget, lie=""):
         cluster = self.cluster
@@ -222,7 +226,7 @@ with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         for point in points:
             trials.trial(*point)
-            if not LONG and time.monotonic() - begin > BUDGET_S:
+            if time.monotonic() - begin > BUDGET_S:
                 break
         def ended():
             trials.revive()
