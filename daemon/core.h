@@ -59,6 +59,7 @@ struct progress {
     struct coordinator_report captured;
     uint64_t storage_free_bytes;
     char trouble[FACTS_TEXT_SIZE];
+    bool stopping;
     bool failed_here; /* the trouble is its own, not what others led to */
     char version[32];
     char backend[8];

@@ -142,7 +142,9 @@ void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
 
 void members_on_down(struct daemon *daemon, uint32_t id, const char *reason)
 {
-    lost_name(daemon, members_find(daemon, id), "is gone", reason);
+    struct member *member = members_find(daemon, id);
+    lost_name(daemon, member, "is gone",
+              member->progress.stopping ? "it was asked to stop" : reason);
 }
 
 static void take_text(char *text, size_t capacity, const char *value)
@@ -184,6 +186,7 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
     take_text(progress->phase, sizeof(progress->phase), said->phase);
     take_text(progress->trouble, sizeof(progress->trouble), said->trouble);
     progress->failed_here = said->failed_here;
+    progress->stopping = said->stopping;
     if (said->failed_here && !failed_before) {
         lost_name(daemon, member, "has failed", progress->trouble);
     }
@@ -259,6 +262,7 @@ void members_heartbeat(struct daemon *daemon, bool now)
     said.storage_free_bytes = progress->storage_free_bytes;
     said.trouble = progress->trouble;
     said.failed_here = progress->failed_here;
+    said.stopping = daemon->stopping;
     said.version = progress->version;
     said.threads = progress->threads;
     said.backend = progress->backend;

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from cluster import Claims, Cluster, need_preload
+from cluster import Claims, Cluster, Failed, need_preload
 from killing import write_job
 
 SHIM = need_preload("fault_shim")
@@ -31,8 +31,8 @@ PHASES = [
 ]
 
 
-def exits(node, what, begin):
-    """Status 0 in time, from a SIGTERM that is on its way."""
+def exits(node, what, begin, frozen=None):
+    """Status 0 in time, from a SIGTERM that is on its way; the others know why it is gone."""
     try:
         status = node.process.wait(3 * STOP_S)
     except subprocess.TimeoutExpired:
@@ -44,15 +44,23 @@ def exits(node, what, begin):
     claims.claim(status == 0, f"{what}: node {node.name} exits with {status}")
     claims.claim(seconds < STOP_S, f"{what}: node {node.name} takes {seconds:.1f} s")
     print(f"{what}: {node.name} exits with {status} after {seconds:.2f} s", flush=True)
+    others = [n for n in node.cluster.nodes if n not in (node, frozen) and n.alive()]
+
+    def told():
+        return all(f"node {node.name} is gone: it was asked to stop" in "".join(n.log_text().splitlines(True)[-60:]) for n in others)
+    try:
+        node.cluster.wait_for(told, 8, f"{what}: the others to say that it was asked to stop")
+    except Failed as error:
+        claims.claim(False, str(error))
 
 
-def others_told(cluster, victim, job_id, what, since):
+def job_told(cluster, victim, job_id, what, since):
     def told():
         return all(re.search(rf"node {victim.name} is stopping|\"(paused|succeeded)", n.log_text()[since[n.name]:])
                    for n in cluster.nodes if n is not victim)
     try:
         cluster.wait_for(told, 5, f"{what}: the others to be told")
-    except Exception as error:
+    except Failed as error:
         claims.claim(False, str(error))
 
 
@@ -96,7 +104,7 @@ def at_calls(path, folder, undisturbed):
             job_id = cluster.submit(path, node=next(n for n in cluster.nodes if n is not victim))
             cluster.wait_for(lambda: os.path.exists(report), 30, f"{what}: the call to come", every=0.005)
             exits(victim, what, time.monotonic())
-            others_told(cluster, victim, job_id, what, since)
+            job_told(cluster, victim, job_id, what, since)
             if stepped:
                 kept(cluster, victim, job_id, what)
             else:
@@ -116,7 +124,7 @@ def at_states(path, undisturbed):
         cluster.wait_for(lambda: "phase=connect" in first.log_text(), 30, "connect", every=0.001)
         begin = time.monotonic()
         first.signal(signal.SIGTERM)
-        exits(first, "SIGTERM while connecting", begin)
+        exits(first, "SIGTERM while connecting", begin, frozen=third)
         third.signal(signal.SIGCONT)
         first.start()
         goes_on(cluster, job_id, undisturbed, "SIGTERM while connecting")
