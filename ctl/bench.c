@@ -1,4 +1,5 @@
-/* bench tiles: the daemon's program times the candidates; its table becomes a document here. */
+/* bench tiles, bench images: the daemon's program times the candidates, or loads and checks the
+ * images; its table becomes a document here. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +8,15 @@
 
 #include "ctl/document.h"
 #include "ctl/spawn.h"
+#include "ctl/table.h"
 
 #define LINE_SIZE 512
 
-/* Runs `coppeliusd --bench-tiles FOLDER`, its stdout into the file; it has said on stderr why it
+/* Runs `coppeliusd OPTION FOLDER`, its stdout into the file; it has said on stderr why it
  * failed where *ret_status is not 0. */
-static int run_daemon(char *daemon, char *folder, FILE *table, int *ret_status,
+static int run_daemon(char *daemon, char *option, char *folder, FILE *table, int *ret_status,
                       struct problem *problem)
 {
-    char option[] = "--bench-tiles";
     char *const arguments[] = {daemon, option, folder, NULL};
     int status = 0;
     pid_t pid = fork();
@@ -65,7 +66,9 @@ static json_t *choices_of(FILE *table)
     return list;
 }
 
-int run_bench_tiles(struct ctl *ctl, struct problem *problem)
+/* The lines that the daemon's program prints with an option, as a list of a document. */
+static int run_table(struct ctl *ctl, char *option, const char *list, const char *key,
+                     json_t *(*lines_of)(FILE *), output_draw_fn *draw, struct problem *problem)
 {
     char *daemon = NULL;
     int status = 0;
@@ -75,10 +78,11 @@ int run_bench_tiles(struct ctl *ctl, struct problem *problem)
         code = problem_set(problem, ERR_DISK, "cannot make a file for the table: %s",
                            err_errno(errno));
     }
-    code = code != 0 ? code : run_daemon(daemon, ctl->args.words[0], table, &status, problem);
+    code =
+        code != 0 ? code : run_daemon(daemon, option, ctl->args.words[0], table, &status, problem);
     if (code == 0 && status == 0) {
-        json_t *document = json_pack("{s:i, s:o}", "schema", 1, "choices", choices_of(table));
-        code = output_document(ctl, document, "choices", "product", draw_table, problem);
+        json_t *document = json_pack("{s:i, s:o}", "schema", 1, list, lines_of(table));
+        code = output_document(ctl, document, list, key, draw, problem);
         json_decref(document);
     }
     if (table != NULL) {
@@ -86,4 +90,63 @@ int run_bench_tiles(struct ctl *ctl, struct problem *problem)
     }
     free(daemon);
     return code == 0 && status != 0 ? ERR_DEVICE : code; /* The daemon has said why. */
+}
+
+int run_bench_tiles(struct ctl *ctl, struct problem *problem)
+{
+    char option[] = "--bench-tiles";
+    return run_table(ctl, option, "choices", "product", choices_of, draw_table, problem);
+}
+
+static void draw_images(const struct ctl *ctl, const json_t *document, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"image", false, false},  {"architecture", false, false}, {"registers", true, false},
+        {"threads", true, false}, {"shared", true, false},        {"local", true, false}};
+    struct table table;
+    size_t index = 0;
+    json_t *image = NULL;
+    (void)ctl;
+    table_init(&table, columns, 6, false);
+    json_array_foreach(document_list(document, "images"), index, image)
+    {
+        table_cell(&table, "%s", document_text(image, "name"));
+        table_cell(&table, "%s", document_text(image, "architecture"));
+        table_cell(&table, "%lld", (long long)document_integer(image, "registers"));
+        table_cell(&table, "%lld", (long long)document_integer(image, "threads"));
+        table_cell(&table, "%lld", (long long)document_integer(image, "shared"));
+        table_cell(&table, "%lld", (long long)document_integer(image, "local"));
+    }
+    table_print(&table, out);
+    table_done(&table);
+}
+
+/* "add-bf16 sm_90 registers=22 threads=256 shared=0 local=0" */
+static json_t *images_of(FILE *table)
+{
+    json_t *list = json_array();
+    char line[LINE_SIZE];
+    rewind(table);
+    while (fgets(line, sizeof(line), table) != NULL) {
+        char name[128];
+        char architecture[32];
+        int registers = 0;
+        int threads = 0;
+        int shared = 0;
+        int local = 0;
+        if (sscanf(line, "%127s %31s registers=%d threads=%d shared=%d local=%d", name,
+                   architecture, &registers, &threads, &shared, &local) == 6) {
+            (void)json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i}", "name",
+                                                        name, "architecture", architecture,
+                                                        "registers", registers, "threads", threads,
+                                                        "shared", shared, "local", local));
+        }
+    }
+    return list;
+}
+
+int run_bench_images(struct ctl *ctl, struct problem *problem)
+{
+    char option[] = "--list-images";
+    return run_table(ctl, option, "images", "name", images_of, draw_images, problem);
 }

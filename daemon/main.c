@@ -397,7 +397,7 @@ static int run(struct program *program)
 static const char usage[] =
     "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config | "
     "--show-config]\n"
-    "       coppeliusd --bench-tiles FOLDER\n"
+    "       coppeliusd --bench-tiles FOLDER | --list-images FOLDER\n"
     "       coppeliusd --version | --help\n"
     "\n"
     "  --config FILE     the daemon's file; " CONFIG_PATH " where it is there, else defaults\n"
@@ -408,6 +408,9 @@ static const char usage[] =
     "  --bench-tiles FOLDER   time the language model's products on the GPU with the kernels of "
     "the\n"
     "                    folder, print the table of choices, then end\n"
+    "  --list-images FOLDER   load those kernels on the GPU, hold each against its record, print "
+    "them,\n"
+    "                    then end\n"
     "\n"
     "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
     "wins over the environment, that over the file.\n"
@@ -494,17 +497,28 @@ static int begin(struct program *program, bool check_only, bool show)
     return status;
 }
 
+/* The exit status behind a table on stdout. */
+static int say_table(int code, struct err *err)
+{
+    if (code == 0 && fflush(stdout) != 0) {
+        code = err_set(err, ERR_DISK, "cannot write the table: %s", err_errno(errno));
+    }
+    if (code != 0) {
+        (void)fprintf(stderr, "coppeliusd: %s\n", err->text);
+    }
+    return err_exit_status(code);
+}
+
 static int bench_tiles(const char *folder)
 {
     struct err err = {0};
-    int code = gpu_bench_tiles(folder, stdout, stderr, &err);
-    if (code == 0 && fflush(stdout) != 0) {
-        code = err_set(&err, ERR_DISK, "cannot write the table: %s", err_errno(errno));
-    }
-    if (code != 0) {
-        (void)fprintf(stderr, "coppeliusd: %s\n", err.text);
-    }
-    return err_exit_status(code);
+    return say_table(gpu_bench_tiles(folder, stdout, stderr, &err), &err);
+}
+
+static int list_images(const char *folder)
+{
+    struct err err = {0};
+    return say_table(gpu_list_images(folder, stdout, &err), &err);
 }
 
 int main(int argc, char **argv)
@@ -518,6 +532,7 @@ int main(int argc, char **argv)
         {"show-config", no_argument, NULL, 'w'},
         {"version", no_argument, NULL, 'v'},
         {"bench-tiles", required_argument, NULL, 'b'},
+        {"list-images", required_argument, NULL, 'i'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -552,6 +567,8 @@ int main(int argc, char **argv)
             break;
         case 'b':
             return bench_tiles(optarg);
+        case 'i':
+            return list_images(optarg);
         case 'v':
             (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
             return 0;

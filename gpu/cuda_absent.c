@@ -13,3 +13,10 @@ int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err)
     return err_set(err, ERR_DEVICE,
                    "no GPU kernels in this build: the tiles of '%s' were not timed", folder);
 }
+
+int gpu_list_images(const char *folder, FILE *list, struct err *err)
+{
+    (void)list;
+    return err_set(err, ERR_DEVICE,
+                   "no GPU kernels in this build: the images of '%s' were not loaded", folder);
+}

@@ -233,4 +233,9 @@ const struct session_backend *session_backend_cuda(void);
  * ERR_DEVICE in a build without kernels. */
 int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err);
 
+/* Loads the language model's kernels of a folder on GPU 0, holds each against its committed record
+ * (gpu/model/model.records) and lists them: name, architecture, registers, threads, shared and
+ * local bytes. ERR_DEVICE names the first that is missing, empty or different. */
+int gpu_list_images(const char *folder, FILE *list, struct err *err);
+
 #endif

@@ -60,6 +60,7 @@ def test_configurations():
     expect(2, "not YAML", DAEMON, "--config", file)
     expect(2, "", DAEMON, "--no-such-option")
     expect(1, "coppeliusd: no ", DAEMON, "--bench-tiles", "absent", lines=1)  # driver, kernels, or none built in
+    expect(1, "coppeliusd: no ", DAEMON, "--list-images", "absent", lines=1)
     expect(1, "coppeliusd: no ", CTL, "bench", "tiles", "absent", lines=1)
     claims.claim(not os.path.exists(path("state")), "a bad configuration makes no state folder")
 
