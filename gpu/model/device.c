@@ -54,7 +54,7 @@ static const struct hopper_attention {
      "hopper_forward",
      forward_candidates,
      FORWARD_CANDIDATES_COUNT,
-     FORWARD_CHOICES,
+     {FORWARD_CHOICE_64, FORWARD_CHOICE_128},
      1,
      0,
      3,
@@ -63,7 +63,7 @@ static const struct hopper_attention {
      "hopper_query",
      query_candidates,
      QUERY_CANDIDATES_COUNT,
-     QUERY_CHOICES,
+     {QUERY_CHOICE_64, QUERY_CHOICE_128},
      2,
      0,
      4,
@@ -72,7 +72,7 @@ static const struct hopper_attention {
      "hopper_key",
      key_candidates,
      KEY_CANDIDATES_COUNT,
-     KEY_CHOICES,
+     {KEY_CHOICE_64, KEY_CHOICE_128},
      2,
      2,
      4,
@@ -138,19 +138,28 @@ static bool one_of(const char *name, const char *const *names)
 
 static bool plan_flat(struct plan *plan)
 {
-    static const char *const quads[] = {"random-normal", "fill",  "copy",  "cast-down", "cast-up",
-                                        "add",           "scale", "adamw", NULL};
-    static const char *const octets[] = {"gated-gelu-forward", "gated-gelu-backward", NULL};
+    static const char *const strided[] = {"random-normal", "adamw", NULL};
+    static const char *const quads[] = {"fill", "copy",  "cast-down", "cast-up",
+                                        "add",  "scale", NULL};
     const struct model_launch *launch = plan->launch;
-    if (one_of(plan->name, quads)) {
+    if (one_of(plan->name, strided)) {
         put_strided(plan, (launch->count + 3) / 4 + 1);
-    } else if (one_of(plan->name, octets)) {
+    } else if (one_of(plan->name, quads)) { /* and one thread at least for what is no quad */
+        put(plan, plan->name, parts(launch->count / 4 + 1, FLAT_THREADS * MODEL_AHEAD), 1,
+            FLAT_THREADS);
+    } else if (strcmp(plan->name, "gated-gelu-forward") == 0) {
+        put(plan, plan->name,
+            parts((uint64_t)launch->rows * launch->shape.feed / 8, 2 * FLAT_THREADS), 1,
+            FLAT_THREADS);
+    } else if (strcmp(plan->name, "gated-gelu-backward") == 0) {
         put_strided(plan, (uint64_t)launch->rows * launch->shape.feed / 8);
     } else if (strcmp(plan->name, "loss-sum") == 0) {
-        put(plan, "loss_leaf", parts(launch->count, MODEL_SUM_LEAF), 1, FLAT_THREADS);
+        put(plan, "loss_leaf", parts(launch->count, MODEL_SUM_LEAF * MODEL_SUM_LEAVES), 1,
+            FLAT_THREADS);
         put(plan, "loss_root", 1, 1, FLAT_THREADS);
     } else if (strcmp(plan->name, "gradient-norm") == 0) {
-        put(plan, "norm_leaf", parts(launch->count, MODEL_SUM_LEAF), 1, FLAT_THREADS);
+        put(plan, "norm_leaf", parts(launch->count, MODEL_SUM_LEAF * MODEL_SUM_LEAVES), 1,
+            FLAT_THREADS);
         put(plan, "norm_root", 1, 1, FLAT_THREADS);
     }
     return plan->count != 0;
@@ -167,7 +176,8 @@ static bool plan_rows(struct plan *plan)
     } else if (one_of(plan->name, warps)) {
         put(plan, plan->name, parts(rows, NORM_WARPS), 1, NORM_WARPS * 32);
     } else if (strcmp(plan->name, "layernorm-parameters") == 0) {
-        put(plan, "layernorm_leaf", parts(rows, MODEL_NORM_LEAF), parts(width, 128), 128);
+        put(plan, "layernorm_leaf", parts(rows, MODEL_NORM_LEAF), parts(width, MODEL_NORM_COLUMNS),
+            128);
         put(plan, "layernorm_root", parts(2 * (uint64_t)width, 32), 1, 1024);
     } else if (strcmp(plan->name, "gather") == 0) {
         put(plan, plan->name, rows, 1, 128);
@@ -176,7 +186,9 @@ static bool plan_rows(struct plan *plan)
     } else if (strcmp(plan->name, "embedding-scatter") == 0) {
         put(plan, "scatter_order", parts(rows, MODEL_SCATTER_LEAF), 1, MODEL_SCATTER_LEAF);
         put(plan, "scatter_leaf", parts(rows, MODEL_SCATTER_PLACES), 1, 128);
-        put(plan, "scatter_root", plan->launch->shape.vocabulary, 1, 128);
+        put(plan, "scatter_root",
+            parts((uint64_t)plan->launch->shape.vocabulary * parts(width, 128), 4), 1,
+            128); /* a warp a token and 128 columns */
     }
     return plan->count != 0;
 }
@@ -184,20 +196,24 @@ static bool plan_rows(struct plan *plan)
 static bool plan_sequences(struct plan *plan)
 {
     static const char *const octets[] = {"value-transpose", "head-to-token", "token-to-head", NULL};
+    static const char *const rotary[] = {"qk-rope", "inverse-rope-qkv", NULL};
     static const char *const scores[] = {"softmax-forward", "softmax-backward", NULL};
     const struct model_shape *shape = &plan->launch->shape;
     const uint64_t tokens = (uint64_t)shape->sequences * shape->length;
-    const uint64_t pairs = tokens * shape->heads * (shape->head / 2);
     if (one_of(plan->name, octets)) {
-        put_strided(plan, tokens * shape->width / 8);
+        put(plan, plan->name, parts(tokens * shape->width / 8, FLAT_THREADS * MODEL_AHEAD), 1,
+            FLAT_THREADS);
     } else if (one_of(plan->name, scores)) {
-        put(plan, plan->name, (uint32_t)(tokens * shape->heads), 1, 256);
+        /* A warp a row, kept in registers: rows of up to 1024, or of up to 4096. */
+        char entry[IMAGE_NAME_SIZE];
+        (void)snprintf(entry, sizeof(entry), "%s-%d", plan->name,
+                       shape->length <= 1024 ? 1024 : 4096);
+        put(plan, entry, parts(tokens * shape->heads, MODEL_SOFTMAX_ROWS), 1,
+            MODEL_SOFTMAX_ROWS * 32);
     } else if (strcmp(plan->name, "rotary-table") == 0) {
         put_strided(plan, (uint64_t)shape->length * shape->head / 2);
-    } else if (strcmp(plan->name, "qk-rope") == 0) {
-        put_strided(plan, 2 * pairs / 8);
-    } else if (strcmp(plan->name, "inverse-rope-qkv") == 0) {
-        put_strided(plan, 3 * pairs / 8);
+    } else if (one_of(plan->name, rotary)) {
+        put_strided(plan, tokens * (shape->head / 2 / 8));
     }
     return plan->count != 0;
 }
@@ -413,6 +429,12 @@ int model_device_plan(const char *name, const struct model_launch *launch, int t
                launch->rows > SCATTER_LEAVES * MODEL_SCATTER_LEAF) {
         status = err_set(err, ERR_DEVICE, "device image '%s': %u rows; it serves %d", name,
                          launch->rows, SCATTER_LEAVES * MODEL_SCATTER_LEAF);
+    } else if (strcmp(image->operands[0].name, "tokens") != 0 &&
+               (uint64_t)launch->shape.sequences * launch->shape.length * launch->shape.width / 8 >
+                   UINT32_MAX) {
+        status = err_set(err, ERR_DEVICE,
+                         "device image '%s': %u x %u positions of width %u are more than it counts",
+                         name, launch->shape.sequences, launch->shape.length, launch->shape.width);
     } else if (!plan_flat(&plan) && !plan_rows(&plan) && !plan_sequences(&plan)) {
         status = err_set(err, ERR_DEVICE, "device image '%s' has no GPU kernel yet", name);
     }

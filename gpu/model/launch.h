@@ -11,11 +11,18 @@
 
 /* Fixed orders (NUMERICS.md, second policy): rows are summed in order within a leaf, leaves as a
  * dyadic tree in which absent leaves have no say. */
-#define MODEL_SCATTER_LEAF   1024 /* positions, embedding-scatter */
-#define MODEL_SCATTER_PLACES 8    /* of a block of its second launch */
-#define MODEL_NORM_LEAF      128  /* rows, layernorm-parameters */
-#define MODEL_SUM_LEAF       8192 /* elements, loss-sum and gradient-norm */
-#define MODEL_SUM_LANES      256  /* element i of a leaf adds to lane i mod 256 */
+#define MODEL_SCATTER_LEAF 1024 /* positions, embedding-scatter */
+#define MODEL_NORM_LEAF    128  /* rows, layernorm-parameters */
+#define MODEL_SUM_LEAF     8192 /* elements, loss-sum and gradient-norm */
+#define MODEL_SUM_LANES    256  /* element i of a leaf adds to lane i mod 256 */
+
+/* How the GPU's kernels share out their work; no result depends on it. */
+#define MODEL_AHEAD          4   /* pieces of 16 bytes that a thread has under way */
+#define MODEL_SUM_LEAVES     4   /* of a block */
+#define MODEL_NORM_COLUMNS   256 /* of a block of layernorm-parameters' first launch */
+#define MODEL_SCATTER_PLACES 16  /* of a block of embedding-scatter's second launch */
+#define MODEL_SCATTER_SHORT  8   /* rows that the third launch sums itself */
+#define MODEL_SOFTMAX_ROWS   8   /* of a block */
 
 /* The model and the microbatch; all of them at least 1. */
 struct model_shape {

@@ -144,6 +144,32 @@ static inline uint32_t __ballot_sync(uint32_t, bool value)
     }
     return bits;
 }
+template <typename T> static inline T __shfl_sync(uint32_t, T value, int lane)
+{
+    uint32_t words[2] = {0, 0};
+    memcpy(words, &value, sizeof(value));
+    const uint32_t(*all)[16] = emulate_exchange(words, 2);
+    T other;
+    memcpy(&other, all[lane], sizeof(other));
+    return other;
+}
+static inline void __syncwarp()
+{
+    const uint32_t word = 0;
+    (void)emulate_exchange(&word, 1);
+}
+static inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+static inline float fast_exp(float x)
+{
+    return expf(x);
+}
+static inline float fast_divide(float a, float b)
+{
+    return a / b;
+}
 static inline uint32_t __popc(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);

@@ -1,5 +1,5 @@
-/* Flat images, and sums over flat arrays. Every thread takes quads (16 bytes), the grid strides;
- * the last elements that are no quad go one by one. */
+/* Flat images, and sums over flat arrays. A thread takes MODEL_AHEAD quads (16 bytes) that are
+ * under way together; the last elements that are no quad go one by one. */
 #include "gpu/model/kernels/model.cuh"
 #include "gpu/model/philox.h"
 
@@ -10,6 +10,26 @@
 #define TAIL(count)                                                                                \
     for (uint64_t i = (count) / 4 * 4 + (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < (count); \
          i += (uint64_t)gridDim.x * THREADS)
+
+/* load(i) of the thread's quads, all of them, then store(i, what was loaded). */
+template <typename T, typename LOAD, typename STORE>
+__device__ static inline void each_quad(uint64_t count, LOAD load, STORE store)
+{
+    const uint64_t first = (uint64_t)blockIdx.x * (THREADS * MODEL_AHEAD) + threadIdx.x;
+    T x[MODEL_AHEAD];
+#pragma unroll
+    for (int k = 0; k < MODEL_AHEAD; k++) {
+        if (first + k * THREADS < count / 4) {
+            x[k] = load(first + k * THREADS);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < MODEL_AHEAD; k++) {
+        if (first + k * THREADS < count / 4) {
+            store(first + k * THREADS, x[k]);
+        }
+    }
+}
 
 __device__ static inline float normal_of(const philox &block, unsigned place, float scale)
 {
@@ -42,11 +62,11 @@ KERNEL(random_normal, THREADS)
 
 KERNEL(fill, THREADS)
 {
-    float value = args.launch.value;
-    QUADS(args.launch.count)
-    {
-        operand<float4>(args, 0)[i] = make_float4(value, value, value, value);
-    }
+    const float value = args.launch.value;
+    float4 *out = operand<float4>(args, 0);
+    each_quad<float4>(
+        args.launch.count, [&](uint64_t) { return make_float4(value, value, value, value); },
+        [&](uint64_t i, float4 x) { out[i] = x; });
     TAIL(args.launch.count)
     {
         operand<float>(args, 0)[i] = value;
@@ -55,10 +75,11 @@ KERNEL(fill, THREADS)
 
 KERNEL(copy, THREADS)
 {
-    QUADS(args.launch.count)
-    {
-        operand<float4>(args, 1)[i] = operand<const float4>(args, 0)[i];
-    }
+    const float4 *in = operand<const float4>(args, 0);
+    float4 *out = operand<float4>(args, 1);
+    each_quad<float4>(
+        args.launch.count, [&](uint64_t i) { return in[i]; },
+        [&](uint64_t i, float4 x) { out[i] = x; });
     TAIL(args.launch.count)
     {
         operand<float>(args, 1)[i] = operand<const float>(args, 0)[i];
@@ -67,11 +88,13 @@ KERNEL(copy, THREADS)
 
 KERNEL(cast_down, THREADS)
 {
-    QUADS(args.launch.count)
-    {
-        float4 x = operand<const float4>(args, 0)[i];
-        operand<uint2>(args, 1)[i] = make_uint2(half_pair(x.x, x.y), half_pair(x.z, x.w));
-    }
+    const float4 *in = operand<const float4>(args, 0);
+    uint2 *out = operand<uint2>(args, 1);
+    each_quad<float4>(
+        args.launch.count, [&](uint64_t i) { return in[i]; },
+        [&](uint64_t i, float4 x) {
+            out[i] = make_uint2(half_pair(x.x, x.y), half_pair(x.z, x.w));
+        });
     TAIL(args.launch.count)
     {
         operand<half_t>(args, 1)[i] = half_round(operand<const float>(args, 0)[i]);
@@ -80,26 +103,37 @@ KERNEL(cast_down, THREADS)
 
 KERNEL(cast_up, THREADS)
 {
-    QUADS(args.launch.count)
-    {
-        uint2 x = operand<const uint2>(args, 0)[i];
-        operand<float4>(args, 1)[i] =
-            make_float4(pair_low(x.x), pair_high(x.x), pair_low(x.y), pair_high(x.y));
-    }
+    const uint2 *in = operand<const uint2>(args, 0);
+    float4 *out = operand<float4>(args, 1);
+    each_quad<uint2>(
+        args.launch.count, [&](uint64_t i) { return in[i]; },
+        [&](uint64_t i, uint2 x) {
+            out[i] = make_float4(pair_low(x.x), pair_high(x.x), pair_low(x.y), pair_high(x.y));
+        });
     TAIL(args.launch.count)
     {
         operand<float>(args, 1)[i] = half_load(operand<const half_t>(args, 0)[i]);
     }
 }
 
+struct two_quads {
+    float4 a;
+    float4 b;
+};
+
 KERNEL(add, THREADS)
 {
-    QUADS(args.launch.count)
-    {
-        float4 a = operand<const float4>(args, 0)[i];
-        float4 b = operand<const float4>(args, 1)[i];
-        operand<float4>(args, 2)[i] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-    }
+    const float4 *a = operand<const float4>(args, 0);
+    const float4 *b = operand<const float4>(args, 1);
+    float4 *out = operand<float4>(args, 2);
+    each_quad<two_quads>(
+        args.launch.count,
+        [&](uint64_t i) {
+            return two_quads{a[i], b[i]};
+        },
+        [&](uint64_t i, two_quads x) {
+            out[i] = make_float4(x.a.x + x.b.x, x.a.y + x.b.y, x.a.z + x.b.z, x.a.w + x.b.w);
+        });
     TAIL(args.launch.count)
     {
         operand<float>(args, 2)[i] =
@@ -109,12 +143,12 @@ KERNEL(add, THREADS)
 
 KERNEL(scale, THREADS)
 {
-    float s = args.launch.scale;
-    QUADS(args.launch.count)
-    {
-        float4 a = operand<const float4>(args, 0)[i];
-        operand<float4>(args, 1)[i] = make_float4(s * a.x, s * a.y, s * a.z, s * a.w);
-    }
+    const float s = args.launch.scale;
+    const float4 *in = operand<const float4>(args, 0);
+    float4 *out = operand<float4>(args, 1);
+    each_quad<float4>(
+        args.launch.count, [&](uint64_t i) { return in[i]; },
+        [&](uint64_t i, float4 x) { out[i] = make_float4(s * x.x, s * x.y, s * x.z, s * x.w); });
     TAIL(args.launch.count)
     {
         operand<float>(args, 1)[i] = s * operand<const float>(args, 0)[i];
@@ -155,42 +189,68 @@ KERNEL(adamw, THREADS)
     }
 }
 
-/* -- sums: a block a leaf, then one block ------------------------------------------------------ */
+/* -- sums: a block some leaves, then one block --------------------------------------------------
+ */
 
-/* Element i of a leaf adds to lane i mod 256, in order; the lanes are a tree of halves. */
+/* Element i of a leaf adds to lane i mod 256, in order; the lanes are a tree of halves. A leaf is
+ * 64 threads, four lanes each. */
 template <bool SQUARES>
-__device__ static inline void leaf_sum(const model_arguments &args, double *lanes)
+__device__ static inline void leaf_sum(const model_arguments &args,
+                                       double (*all_lanes)[MODEL_SUM_LANES])
 {
-    static_assert(THREADS == MODEL_SUM_LANES, "a thread a lane");
+    constexpr int OF_LEAF = MODEL_SUM_LANES / 4; /* threads */
+    static_assert(THREADS == OF_LEAF * MODEL_SUM_LEAVES, "a leaf is 64 threads");
+    const uint32_t mine = threadIdx.x / OF_LEAF;
+    const uint32_t thread = threadIdx.x % OF_LEAF;
+    double *lanes = all_lanes[mine];
     const float *in = operand<const float>(args, 0);
-    uint64_t first = (uint64_t)blockIdx.x * MODEL_SUM_LEAF;
-    double sum = 0.0;
+    const uint64_t leaf = (uint64_t)blockIdx.x * MODEL_SUM_LEAVES + mine;
+    const uint64_t first = leaf * MODEL_SUM_LEAF + thread * 4;
+    const uint64_t count = args.launch.count;
+    double sum[4] = {0.0, 0.0, 0.0, 0.0};
 #pragma unroll 8
-    for (int i = threadIdx.x; i < MODEL_SUM_LEAF; i += THREADS) {
-        double x = first + i < args.launch.count ? (double)in[first + i] : 0.0;
-        sum += SQUARES ? x * x : x;
-    }
-    lanes[threadIdx.x] = sum;
-    for (int width = THREADS / 2; width > 0; width /= 2) {
-        __syncthreads();
-        if (threadIdx.x < width) {
-            lanes[threadIdx.x] += lanes[threadIdx.x + width];
+    for (uint32_t i = 0; i < MODEL_SUM_LEAF; i += MODEL_SUM_LANES) {
+        float x[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+        if (first + i + 4 <= count) {
+            const float4 four = *(const float4 *)(in + first + i);
+            x[0] = four.x;
+            x[1] = four.y;
+            x[2] = four.z;
+            x[3] = four.w;
+        } else {
+            for (int k = 0; k < 4; k++) {
+                x[k] = first + i + k < count ? in[first + i + k] : 0.0F;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            sum[k] += SQUARES ? (double)x[k] * (double)x[k] : (double)x[k];
         }
     }
-    if (threadIdx.x == 0) {
-        operand<double>(args, 1)[blockIdx.x] = lanes[0];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        lanes[thread * 4 + k] = sum[k];
+    }
+    for (uint32_t width = MODEL_SUM_LANES / 2; width > 0; width /= 2) {
+        __syncthreads();
+        for (uint32_t i = thread; i < width; i += OF_LEAF) {
+            lanes[i] += lanes[i + width];
+        }
+    }
+    if (thread == 0 && leaf * MODEL_SUM_LEAF < count) {
+        operand<double>(args, 1)[leaf] = lanes[0];
     }
 }
 
 KERNEL(loss_leaf, THREADS)
 {
-    __shared__ double lanes[THREADS];
+    __shared__ double lanes[MODEL_SUM_LEAVES][MODEL_SUM_LANES];
     leaf_sum<false>(args, lanes);
 }
 
 KERNEL(norm_leaf, THREADS)
 {
-    __shared__ double lanes[THREADS];
+    __shared__ double lanes[MODEL_SUM_LEAVES][MODEL_SUM_LANES];
     leaf_sum<true>(args, lanes);
 }
 

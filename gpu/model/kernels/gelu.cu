@@ -6,26 +6,40 @@
 __device__ static inline float gelu_sigmoid(float x)
 {
     float u = 0.797884561F * (x + 0.044715F * x * x * x);
-    return 1.0F / (1.0F + expf(-2.0F * u));
+    return fast_divide(1.0F, 1.0F + fast_exp(-2.0F * u)); /* 0 where the exponential is infinite */
 }
 
 #define OCTETS(count)                                                                \
     for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < (count) / 8; \
          i += (uint64_t)gridDim.x * THREADS)
+#define AHEAD 2 /* octets of a thread under way; a block has THREADS * AHEAD of them */
 
 KERNEL(gated_gelu_forward, THREADS)
 {
-    OCTETS((uint64_t)args.launch.rows * args.launch.shape.feed)
-    {
-        float gate[8];
-        float up[8];
-        unpack8(operand<const uint4>(args, 0)[i], gate);
-        unpack8(operand<const uint4>(args, 1)[i], up);
+    const uint64_t count = (uint64_t)args.launch.rows * args.launch.shape.feed / 8;
+    const uint64_t first = (uint64_t)blockIdx.x * (THREADS * AHEAD) + threadIdx.x;
+    uint4 gates[AHEAD];
+    uint4 ups[AHEAD];
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            gate[j] = gate[j] * gelu_sigmoid(gate[j]) * up[j];
+    for (int k = 0; k < AHEAD; k++) {
+        if (first + k * THREADS < count) {
+            gates[k] = operand<const uint4>(args, 0)[first + k * THREADS];
+            ups[k] = operand<const uint4>(args, 1)[first + k * THREADS];
         }
-        operand<uint4>(args, 2)[i] = pack8(gate);
+    }
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        if (first + k * THREADS < count) {
+            float gate[8];
+            float up[8];
+            unpack8(gates[k], gate);
+            unpack8(ups[k], up);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                gate[j] = gate[j] * gelu_sigmoid(gate[j]) * up[j];
+            }
+            operand<uint4>(args, 2)[first + k * THREADS] = pack8(gate);
+        }
     }
 }
 

@@ -1,26 +1,28 @@
-/* Layouts and rotary positions. A thread moves 16 bytes (8 halves); the rotary ones take 8 pairs.
- */
+/* Layouts and rotary positions. A thread moves pieces of 16 bytes (8 halves), MODEL_AHEAD of them
+ * under way; the rotary ones take 8 pairs of every head of a token. Pieces of a launch are counted
+ * in 32 bits (the plan refuses more): divisions are what these images would wait for. */
 #include "gpu/model/kernels/model.cuh"
 
 #define THREADS 256
 #define TILE    64
 
-/* The octets of a launch, one a thread, the grid strides. */
+/* One a thread, the grid strides. */
 #define EACH(i, count)                                                           \
     for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < (count); \
          i += (uint64_t)gridDim.x * THREADS)
 
-__device__ static inline uint64_t tokens_of(const model_shape &shape)
+__device__ static inline uint32_t tokens_of(const model_shape &shape)
 {
-    return (uint64_t)shape.sequences * shape.length;
+    return shape.sequences * shape.length;
 }
 
 /* Element 0 of (token, head) in the head layout. */
-__device__ static inline uint64_t head_index(const model_shape &shape, uint64_t token,
+__device__ static inline uint64_t head_index(const model_shape &shape, uint32_t token,
                                              uint32_t head)
 {
-    uint64_t sequence = token / shape.length;
-    return ((sequence * shape.heads + head) * shape.length + token % shape.length) * shape.head;
+    const uint32_t sequence = token / shape.length;
+    const uint32_t row = (sequence * shape.heads + head) * shape.length + token % shape.length;
+    return (uint64_t)row * shape.head;
 }
 
 KERNEL(rotary_table, THREADS)
@@ -49,56 +51,98 @@ __device__ static inline void load8(const float *from, float to[8])
     to[7] = b.w;
 }
 
-/* Turns 8 pairs (a, b) by angles at `angle` of the table; sign -1 turns back. */
-__device__ static inline void turn(const half_t *from, half_t *to, const float *cosines,
-                                   const float *sines, uint64_t angle, uint32_t half, float sign)
+/* Cosines and sines of 8 pairs of a position. */
+struct angles {
+    float cosine[8];
+    float sine[8];
+};
+
+__device__ static inline angles load_angles(const float *cosines, const float *sines, uint32_t at)
+{
+    angles of;
+    load8(cosines + at, of.cosine);
+    load8(sines + at, of.sine);
+    return of;
+}
+
+/* Turns 8 pairs (a, b); sign -1 turns back. */
+__device__ static inline void turn(uint4 &low, uint4 &high, const angles &of, float sign)
 {
     float a[8];
     float b[8];
-    float c[8];
-    float s[8];
-    unpack8(*(const uint4 *)from, a);
-    unpack8(*(const uint4 *)(from + half), b);
-    load8(cosines + angle, c);
-    load8(sines + angle, s);
+    unpack8(low, a);
+    unpack8(high, b);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float low = a[i] * c[i] - sign * (b[i] * s[i]);
-        b[i] = sign * (a[i] * s[i]) + b[i] * c[i];
-        a[i] = low;
+        const float turned = a[i] * of.cosine[i] - sign * (b[i] * of.sine[i]);
+        b[i] = sign * (a[i] * of.sine[i]) + b[i] * of.cosine[i];
+        a[i] = turned;
     }
-    *(uint4 *)to = pack8(a);
-    *(uint4 *)(to + half) = pack8(b);
+    low = pack8(a);
+    high = pack8(b);
 }
 
-/* Octet `at` of the pairs of one part (queries or keys): token, head, pair. */
-struct pair_place {
-    uint64_t token;
-    uint32_t head;
-    uint32_t pair;
-};
+#define HEADS 4 /* of a token under way */
 
-__device__ static inline pair_place place_of(const model_shape &shape, uint64_t at)
+/* from(part, head) and to(part, head): addresses of the thread's 8 first elements of a pair; parts
+ * below `turned` are turned, the others only moved. */
+template <typename FROM, typename TO>
+__device__ static inline void move_heads(uint32_t parts, uint32_t turned, uint32_t heads,
+                                         uint32_t half, const angles &of, float sign, FROM from,
+                                         TO to)
 {
-    const uint32_t octets = shape.head / 2 / 8;
-    const uint64_t head = at / octets;
-    return {head / shape.heads, (uint32_t)(head % shape.heads), (uint32_t)(at % octets) * 8};
+    for (uint32_t part = 0; part < parts; part++) {
+        for (uint32_t first = 0; first < heads; first += HEADS) {
+            uint4 low[HEADS];
+            uint4 high[HEADS];
+#pragma unroll
+            for (uint32_t k = 0; k < HEADS; k++) {
+                if (first + k < heads) {
+                    const half_t *at = from(part, first + k);
+                    low[k] = *(const uint4 *)at;
+                    high[k] = *(const uint4 *)(at + half);
+                }
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < HEADS; k++) {
+                if (first + k < heads) {
+                    if (part < turned) {
+                        turn(low[k], high[k], of, sign);
+                    }
+                    half_t *at = to(part, first + k);
+                    *(uint4 *)at = low[k];
+                    *(uint4 *)(at + half) = high[k];
+                }
+            }
+        }
+    }
 }
 
 KERNEL(qk_rope, THREADS)
 {
     const model_shape &shape = args.launch.shape;
     const uint32_t half = shape.head / 2;
-    const uint64_t octets = tokens_of(shape) * shape.heads * (half / 8);
-    EACH(at, 2 * octets)
+    const uint32_t octets = half / 8;
+    EACH(at, (uint64_t)tokens_of(shape) * octets)
     {
-        const int part = at >= octets;
-        const pair_place p = place_of(shape, at % octets);
-        const half_t *from = operand<const half_t>(args, 0) + (p.token * 3 + part) * shape.width +
-                             p.head * shape.head + p.pair;
-        half_t *to = operand<half_t>(args, 3 + part) + head_index(shape, p.token, p.head) + p.pair;
-        turn(from, to, operand<const float>(args, 1), operand<const float>(args, 2),
-             p.token % shape.length * half + p.pair, half, 1.0F);
+        const uint32_t token = (uint32_t)at / octets;
+        const uint32_t pair = (uint32_t)at % octets * 8;
+        const half_t *qkv =
+            operand<const half_t>(args, 0) + (uint64_t)token * 3 * shape.width + pair;
+        const uint64_t place = head_index(shape, token, 0) + pair;
+        half_t *const out[2] = {operand<half_t>(args, 3) + place, operand<half_t>(args, 4) + place};
+        const uint32_t stride = shape.length * shape.head;
+        move_heads(
+            2, 2, shape.heads, half,
+            load_angles(operand<const float>(args, 1), operand<const float>(args, 2),
+                        token % shape.length * half + pair),
+            1.0F,
+            [&](uint32_t part, uint32_t head) {
+                return qkv + part * shape.width + head * shape.head;
+            },
+            [&](uint32_t part, uint32_t head) {
+                return (part == 0 ? out[0] : out[1]) + (uint64_t)head * stride;
+            });
     }
 }
 
@@ -106,60 +150,86 @@ KERNEL(inverse_rope_qkv, THREADS)
 {
     const model_shape &shape = args.launch.shape;
     const uint32_t half = shape.head / 2;
-    const uint64_t octets = tokens_of(shape) * shape.heads * (half / 8);
-    EACH(at, 3 * octets)
+    const uint32_t octets = half / 8;
+    EACH(at, (uint64_t)tokens_of(shape) * octets)
     {
-        const int part = (int)(at / octets);
-        const pair_place p = place_of(shape, at % octets);
-        const half_t *from =
-            operand<const half_t>(args, part) + head_index(shape, p.token, p.head) + p.pair;
-        half_t *to = operand<half_t>(args, 5) + (p.token * 3 + part) * shape.width +
-                     p.head * shape.head + p.pair;
-        if (part == 2) {
-            *(uint4 *)to = *(const uint4 *)from;
-            *(uint4 *)(to + half) = *(const uint4 *)(from + half);
-        } else {
-            turn(from, to, operand<const float>(args, 3), operand<const float>(args, 4),
-                 p.token % shape.length * half + p.pair, half, -1.0F);
-        }
+        const uint32_t token = (uint32_t)at / octets;
+        const uint32_t pair = (uint32_t)at % octets * 8;
+        half_t *dqkv = operand<half_t>(args, 5) + (uint64_t)token * 3 * shape.width + pair;
+        const uint64_t place = head_index(shape, token, 0) + pair;
+        const half_t *const in[3] = {operand<const half_t>(args, 0) + place,
+                                     operand<const half_t>(args, 1) + place,
+                                     operand<const half_t>(args, 2) + place};
+        const uint32_t stride = shape.length * shape.head;
+        move_heads(
+            3, 2, shape.heads, half,
+            load_angles(operand<const float>(args, 3), operand<const float>(args, 4),
+                        token % shape.length * half + pair),
+            -1.0F,
+            [&](uint32_t part, uint32_t head) {
+                return (part == 0 ? in[0] : part == 1 ? in[1] : in[2]) + (uint64_t)head * stride;
+            },
+            [&](uint32_t part, uint32_t head) {
+                return dqkv + part * shape.width + head * shape.head;
+            });
     }
 }
 
 /* Octet `at` of (tokens, width) and its place in the head layout. */
-__device__ static inline uint64_t octet_in_heads(const model_shape &shape, uint64_t at)
+__device__ static inline uint64_t octet_in_heads(const model_shape &shape, uint32_t at)
 {
     const uint32_t octets = shape.width / 8;
-    const uint32_t j = (uint32_t)(at % octets) * 8;
+    const uint32_t j = at % octets * 8;
     return (head_index(shape, at / octets, j / shape.head) + j % shape.head) / 8;
+}
+
+/* Octet at of (tokens, width), from(at) to to(at), MODEL_AHEAD a thread. */
+template <typename FROM, typename TO>
+__device__ static inline void move_octets(const model_arguments &args, int in, int out, FROM from,
+                                          TO to)
+{
+    const model_shape &shape = args.launch.shape;
+    const uint64_t count = (uint64_t)tokens_of(shape) * (shape.width / 8);
+    const uint64_t first = (uint64_t)blockIdx.x * (THREADS * MODEL_AHEAD) + threadIdx.x;
+    uint4 x[MODEL_AHEAD];
+#pragma unroll
+    for (int k = 0; k < MODEL_AHEAD; k++) {
+        if (first + k * THREADS < count) {
+            x[k] = operand<const uint4>(args, in)[from((uint32_t)first + k * THREADS)];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < MODEL_AHEAD; k++) {
+        if (first + k * THREADS < count) {
+            operand<uint4>(args, out)[to((uint32_t)first + k * THREADS)] = x[k];
+        }
+    }
 }
 
 KERNEL(value_transpose, THREADS)
 {
     const model_shape &shape = args.launch.shape;
     const uint32_t octets = shape.width / 8;
-    EACH(at, tokens_of(shape) * octets)
-    {
-        operand<uint4>(args, 1)[octet_in_heads(shape, at)] =
-            operand<const uint4>(args, 0)[(at / octets * 3 + 2) * octets + at % octets];
-    }
+    move_octets(
+        args, 0, 1,
+        [&](uint32_t at) { return ((uint64_t)(at / octets) * 3 + 2) * octets + at % octets; },
+        [&](uint32_t at) { return octet_in_heads(shape, at); });
 }
 
 KERNEL(head_to_token, THREADS)
 {
     const model_shape &shape = args.launch.shape;
-    EACH(at, tokens_of(shape) * (shape.width / 8))
-    {
-        operand<uint4>(args, 1)[at] = operand<const uint4>(args, 0)[octet_in_heads(shape, at)];
-    }
+    move_octets(
+        args, 0, 1, [&](uint32_t at) { return octet_in_heads(shape, at); },
+        [&](uint32_t at) { return (uint64_t)at; });
 }
 
 KERNEL(token_to_head, THREADS)
 {
     const model_shape &shape = args.launch.shape;
-    EACH(at, tokens_of(shape) * (shape.width / 8))
-    {
-        operand<uint4>(args, 1)[octet_in_heads(shape, at)] = operand<const uint4>(args, 0)[at];
-    }
+    move_octets(
+        args, 0, 1, [&](uint32_t at) { return (uint64_t)at; },
+        [&](uint32_t at) { return octet_in_heads(shape, at); });
 }
 
 /* A 64 x 64 tile through shared memory, 4 bytes (two columns) a thread, rows padded against bank

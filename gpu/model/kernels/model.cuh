@@ -49,6 +49,18 @@ __device__ static inline half_t half_round(float value)
     return bits;
 }
 
+/* Within 2^-21 times 2 + |x|: for what is rounded to halves. */
+__device__ static inline float fast_exp(float x)
+{
+    return __expf(x);
+}
+
+/* 0 for a finite a over infinity. */
+__device__ static inline float fast_divide(float a, float b)
+{
+    return __fdividef(a, b);
+}
+
 /* Two side by side: low, high. */
 __device__ static inline uint32_t half_pair(float low, float high)
 {

@@ -127,31 +127,54 @@ KERNEL(layernorm_backward, THREADS)
     });
 }
 
-/* A block a leaf of rows and THREADS columns: the rows in order. grid: (leaves, columns). */
+/* A block a leaf of rows and MODEL_NORM_COLUMNS columns, two a thread: the rows in order, AHEAD of
+ * them under way. grid: (leaves, columns). */
+#define AHEAD 8
+
 KERNEL(layernorm_leaf, THREADS)
 {
+    static_assert(MODEL_NORM_COLUMNS == 2 * THREADS, "two columns a thread");
+    __shared__ float2 kept[MODEL_NORM_LEAF]; /* mean, rstd */
     const uint32_t width = args.launch.shape.width;
-    const uint32_t j = blockIdx.y * THREADS + threadIdx.x;
+    const uint32_t j = blockIdx.y * MODEL_NORM_COLUMNS + threadIdx.x * 2;
     const uint32_t first = blockIdx.x * MODEL_NORM_LEAF;
-    const uint32_t end = min(first + MODEL_NORM_LEAF, args.launch.rows);
+    const uint32_t count = min(MODEL_NORM_LEAF, args.launch.rows - first);
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
+        kept[i] = make_float2(operand<const float>(args, 2)[first + i],
+                              operand<const float>(args, 3)[first + i]);
+    }
+    __syncthreads();
     if (j >= width) {
         return;
     }
-    const float *dy = operand<const float>(args, 0) + j;
-    const float *x = operand<const float>(args, 1) + j;
-    const float *mean = operand<const float>(args, 2);
-    const float *rstd = operand<const float>(args, 3);
-    float dscale = 0.0F;
-    float dbias = 0.0F;
-#pragma unroll 8
-    for (uint32_t row = first; row < end; row++) {
-        float d = dy[(uint64_t)row * width];
-        dscale += d * ((x[(uint64_t)row * width] - mean[row]) * rstd[row]);
-        dbias += d;
+    const float *dy = operand<const float>(args, 0) + (uint64_t)first * width + j;
+    const float *x = operand<const float>(args, 1) + (uint64_t)first * width + j;
+    float2 dscale = make_float2(0.0F, 0.0F);
+    float2 dbias = make_float2(0.0F, 0.0F);
+    for (uint32_t i = 0; i < count; i += AHEAD) {
+        float2 d[AHEAD];
+        float2 v[AHEAD];
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            if (i + k < count) {
+                d[k] = *(const float2 *)(dy + (uint64_t)(i + k) * width);
+                v[k] = *(const float2 *)(x + (uint64_t)(i + k) * width);
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            if (i + k < count) {
+                const float2 of = kept[i + k];
+                dscale.x += d[k].x * ((v[k].x - of.x) * of.y);
+                dscale.y += d[k].y * ((v[k].y - of.x) * of.y);
+                dbias.x += d[k].x;
+                dbias.y += d[k].y;
+            }
+        }
     }
     float *out = operand<float>(args, 4) + (uint64_t)blockIdx.x * 2 * width + j;
-    out[0] = dscale;
-    out[width] = dbias;
+    *(float2 *)out = dscale;
+    *(float2 *)(out + width) = dbias;
 }
 
 /* The leaves as a dyadic tree: 32 columns of (dscale, dbias) a block, a thread for an aligned run

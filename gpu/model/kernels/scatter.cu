@@ -2,20 +2,24 @@
  *
  * 1. order: a block a leaf sorts its positions by (token, position), bitonically; says of every
  * token of the vocabulary where the leaf has it, and of every place how long a run begins there
- * 2. leaves: a block some places of the order; where a run of several rows begins, it sums them, in
- * order (a single row stands for itself)
- * 3. root: a block a token; its leaves, few of all, fold as a dyadic tree onto the table */
+ * 2. leaves: a block some places of the order; where a long run begins, it sums the rows, in order
+ * 3. root: a warp a token and 128 columns; its leaves, few of all, fold as a dyadic tree onto the
+ * table; short runs are summed there */
 #include "gpu/model/kernels/model.cuh"
 
 #define LEAF       MODEL_SCATTER_LEAF
 #define THREADS    128
 #define PLACES     MODEL_SCATTER_PLACES /* of a block of the second launch */
 #define LEAVES_MAX 256
-#define LEVELS     9 /* of the tree over LEAVES_MAX leaves, and the root */
-#define AHEAD      8 /* rows under way at a time */
-/* What is said of a token in a leaf: nowhere; a row of dx; or, with this bit, a place of the sums. */
+#define LEVELS     9  /* of the tree over LEAVES_MAX leaves, and the root */
+#define AHEAD      16 /* rows under way at a time */
+#define SHORT      MODEL_SCATTER_SHORT
+#define TOGETHER   4 /* leaves under way at a time */
+/* What is said of a token in a leaf: nowhere; or the length of its run and the place: of a single
+ * row in dx, of a short run in the order, of a long run (length 0) in the sums. */
 #define NOWHERE 0xffffffffU
-#define SUMMED  0x40000000U
+#define PLACE   0x0fffffffU
+#define LENGTH  28 /* bits */
 
 /* The smaller or the larger of a key and its partner's, as the bitonic network wants. */
 __device__ static inline uint32_t take(uint32_t key, uint32_t other, uint32_t at, uint32_t size,
@@ -72,7 +76,8 @@ KERNEL(scatter_order, LEAF)
         }
         run = low - at;
         operand<uint32_t>(args, 5)[(uint64_t)blockIdx.x * vocabulary + token] =
-            run == 1 ? first + key % LEAF : (first + at) | SUMMED;
+            run == 1 ? (first + key % LEAF) | 1U << LENGTH
+                     : (first + at) | (run <= SHORT ? run : 0) << LENGTH;
     }
     uint32_t *order = operand<uint32_t>(args, 2);
     order[first + at] = first + key % LEAF;
@@ -87,16 +92,44 @@ __device__ static inline void add4(float4 &sum, float4 x)
     sum.w += x.w;
 }
 
+/* The sum of a run of rows, in order, of one quad of columns. rows: shared. */
+__device__ static inline void add_rows(float4 &sum, bool begin, const float4 *dx, uint32_t quads,
+                                       const uint32_t *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += AHEAD) {
+        float4 x[AHEAD];
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            if (i + k < count) {
+                x[k] = dx[(uint64_t)rows[i + k] * quads];
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            if (begin && i + k == 0) {
+                sum = x[k];
+            } else if (i + k < count) {
+                add4(sum, x[k]);
+            }
+        }
+    }
+}
+
 KERNEL(scatter_leaf, THREADS)
 {
     __shared__ uint32_t rows[THREADS];
     const uint32_t *order = operand<const uint32_t>(args, 2);
     const uint32_t quads = args.launch.shape.width / 4;
-    const uint32_t end = min((blockIdx.x + 1) * PLACES, args.launch.rows);
-    const float4 *dx = operand<const float4>(args, 1);
-    for (uint32_t place = blockIdx.x * PLACES; place < end; place++) {
-        const uint32_t run = order[args.launch.rows + place];
-        for (uint32_t j0 = 0; run > 1 && j0 < quads; j0 += THREADS) {
+    const uint32_t mine = blockIdx.x * PLACES + threadIdx.x % 32;
+    const bool there = threadIdx.x % 32 < PLACES && mine < args.launch.rows;
+    const uint32_t length = there ? order[args.launch.rows + mine] : 0;
+    uint32_t waiting = __ballot_sync(0xffffffffU, length > SHORT); /* the same in every warp */
+    while (waiting != 0) {
+        const uint32_t which = (uint32_t)__ffs((int)waiting) - 1;
+        const uint32_t place = blockIdx.x * PLACES + which;
+        const uint32_t run = __shfl_sync(0xffffffffU, length, (int)which);
+        waiting &= waiting - 1;
+        for (uint32_t j0 = 0; j0 < quads; j0 += THREADS) {
             const uint32_t j = j0 + threadIdx.x;
             float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
             for (uint32_t first = 0; first < run; first += THREADS) {
@@ -105,23 +138,9 @@ KERNEL(scatter_leaf, THREADS)
                     rows[threadIdx.x] = order[place + first + threadIdx.x];
                 }
                 __syncthreads();
-                const uint32_t count = min(THREADS, run - first);
-                for (uint32_t i = 0; j < quads && i < count; i += AHEAD) {
-                    float4 x[AHEAD];
-#pragma unroll
-                    for (uint32_t k = 0; k < AHEAD; k++) {
-                        if (i + k < count) {
-                            x[k] = dx[(uint64_t)rows[i + k] * quads + j];
-                        }
-                    }
-#pragma unroll
-                    for (uint32_t k = 0; k < AHEAD; k++) {
-                        if (first + i + k == 0) {
-                            sum = x[k];
-                        } else if (i + k < count) {
-                            add4(sum, x[k]);
-                        }
-                    }
+                if (j < quads) {
+                    add_rows(sum, first == 0, operand<const float4>(args, 1) + j, quads, rows,
+                             min(THREADS, run - first));
                 }
             }
             if (j < quads) {
@@ -131,99 +150,138 @@ KERNEL(scatter_leaf, THREADS)
     }
 }
 
+/* The tree over the leaves that have a token, put in order, of one quad of columns. */
+struct fold {
+    float4 waits[LEVELS]; /* a node whose right sibling is still to come */
+    uint32_t there;       /* a bit a level */
+    float4 carry;
+
+    /* Up to the level where the next leaf that has the token is in the right sibling. */
+    __device__ inline void put(float4 value, uint32_t leaf, uint32_t next)
+    {
+        carry = value;
+        bool settled = false;
+#pragma unroll
+        for (uint32_t level = 0; level < LEVELS; level++) {
+            if (!settled && (there >> level & 1) != 0) {
+                float4 left = waits[level];
+                add4(left, carry);
+                carry = left;
+                there &= ~(1U << level);
+            }
+            if (!settled && leaf >> (level + 1) == next >> (level + 1)) {
+                waits[level] = carry;
+                there |= 1U << level;
+                settled = true;
+            }
+        }
+    }
+};
+
 /* A leaf that has the token, and where. */
 struct found {
     uint32_t leaf;
     uint32_t where;
 };
 
-/* The leaves that have the token, in order; returns how many. */
-__device__ static inline uint32_t find_leaves(const model_arguments &args, found *ret)
+/* The leaves that have a token, in order; returns how many. list: shared, the warp's own. */
+__device__ static inline uint32_t find_leaves(const model_arguments &args, uint32_t token,
+                                              found *list)
 {
-    __shared__ uint32_t bits[LEAVES_MAX / 32];
+    const uint32_t lane = threadIdx.x % 32;
     const uint32_t leaves = (args.launch.rows + LEAF - 1) / LEAF;
-    const uint32_t *where = operand<const uint32_t>(args, 5) + blockIdx.x;
-    uint32_t mine[LEAVES_MAX / THREADS];
+    const uint32_t *where = operand<const uint32_t>(args, 5) + token;
+    uint32_t mine[LEAVES_MAX / 32];
 #pragma unroll
-    for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
-        const uint32_t leaf = i * THREADS + threadIdx.x;
-        mine[i] = leaf < leaves ? where[(uint64_t)leaf * args.launch.shape.vocabulary] : NOWHERE;
+    for (uint32_t word = 0; word < LEAVES_MAX / 32; word++) {
+        const uint32_t leaf = word * 32 + lane;
+        mine[word] = leaf < leaves ? where[(uint64_t)leaf * args.launch.shape.vocabulary] : NOWHERE;
     }
-#pragma unroll
-    for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
-        const uint32_t there = __ballot_sync(0xffffffffU, mine[i] != NOWHERE);
-        if (threadIdx.x % 32 == 0) {
-            bits[(i * THREADS + threadIdx.x) / 32] = there;
-        }
-    }
-    __syncthreads();
     uint32_t count = 0;
 #pragma unroll
     for (uint32_t word = 0; word < LEAVES_MAX / 32; word++) {
-#pragma unroll
-        for (uint32_t i = 0; i < LEAVES_MAX / THREADS; i++) {
-            if ((i * THREADS + threadIdx.x) / 32 == word && mine[i] != NOWHERE) {
-                const uint32_t before = bits[word] & ((1U << threadIdx.x % 32) - 1);
-                ret[count + __popc(before)] = {i * THREADS + threadIdx.x, mine[i]};
-            }
+        const uint32_t bits = __ballot_sync(0xffffffffU, mine[word] != NOWHERE);
+        if (mine[word] != NOWHERE) {
+            list[count + __popc(bits & ((1U << lane) - 1))] = {word * 32 + lane, mine[word]};
         }
-        count += __popc(bits[word]);
+        count += __popc(bits);
     }
-    __syncthreads();
+    __syncwarp();
     return count;
 }
 
+/* The rows of a short run summed, or the sum of a long one. */
+__device__ static inline float4 leaf_value(const model_arguments &args, uint32_t where,
+                                           uint32_t quads, uint32_t j)
+{
+    const uint32_t place = where & PLACE;
+    const uint32_t count = where >> LENGTH;
+    const float4 *dx = operand<const float4>(args, 1) + j;
+    if (count <= 1) {
+        return count == 1 ? dx[(uint64_t)place * quads]
+                          : operand<const float4>(args, 3)[(uint64_t)place * quads + j];
+    }
+    const uint32_t *order = operand<const uint32_t>(args, 2) + place;
+    uint32_t rows[SHORT];
+    float4 x[SHORT];
+#pragma unroll
+    for (uint32_t i = 0; i < SHORT; i++) {
+        rows[i] = order[i < count ? i : 0];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < SHORT; i++) {
+        if (i < count) {
+            x[i] = dx[(uint64_t)rows[i] * quads];
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 1; i < SHORT; i++) {
+        if (i < count) {
+            add4(x[0], x[i]);
+        }
+    }
+    return x[0];
+}
+
+/* A warp a token and 128 columns. */
 KERNEL(scatter_root, THREADS)
 {
-    __shared__ found list[LEAVES_MAX];
+    __shared__ found lists[THREADS / 32][LEAVES_MAX];
     const uint32_t quads = args.launch.shape.width / 4;
-    const uint32_t count = find_leaves(args, list);
-    const float4 *dx = operand<const float4>(args, 1);
-    const float4 *sums = operand<const float4>(args, 3);
-    for (uint32_t j = threadIdx.x; count != 0 && j < quads; j += THREADS) {
-        float4 *row = operand<float4>(args, 4) + (uint64_t)blockIdx.x * quads + j;
-        float4 sum = *row;
-        float4 waits[LEVELS]; /* a node whose right sibling is still to come */
-        uint32_t there = 0;   /* a bit a level */
-        float4 carry = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        for (uint32_t first = 0; first < count; first += AHEAD) {
-            float4 x[AHEAD];
+    const uint32_t chunks = (quads + 31) / 32;
+    const uint32_t unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const uint32_t token = unit / chunks;
+    if (token >= args.launch.shape.vocabulary) {
+        return;
+    }
+    found *list = lists[threadIdx.x / 32];
+    const uint32_t count = find_leaves(args, token, list);
+    const uint32_t j = unit % chunks * 32 + threadIdx.x % 32;
+    if (count == 0 || j >= quads) {
+        return;
+    }
+    float4 *row = operand<float4>(args, 4) + (uint64_t)token * quads + j;
+    float4 sum = *row;
+    fold tree;
+    tree.there = 0;
+    for (uint32_t first = 0; first < count; first += TOGETHER) {
+        float4 x[TOGETHER];
 #pragma unroll
-            for (uint32_t k = 0; k < AHEAD; k++) {
-                if (first + k < count) {
-                    const uint32_t where = list[first + k].where;
-                    x[k] = (where & SUMMED) != 0 ? sums[(uint64_t)(where & ~SUMMED) * quads + j]
-                                                 : dx[(uint64_t)where * quads + j];
-                }
-            }
-#pragma unroll
-            for (uint32_t k = 0; k < AHEAD; k++) {
-                if (first + k >= count) {
-                    continue;
-                }
-                const uint32_t leaf = list[first + k].leaf;
-                /* Up to the level where the next leaf that has the token is in the right sibling. */
-                const uint32_t next = first + k + 1 < count ? list[first + k + 1].leaf
-                                                            : leaf | (1U << (LEVELS - 1));
-                carry = x[k];
-                bool settled = false;
-#pragma unroll
-                for (uint32_t level = 0; level < LEVELS; level++) {
-                    if (!settled && (there >> level & 1) != 0) {
-                        float4 left = waits[level];
-                        add4(left, carry);
-                        carry = left;
-                        there &= ~(1U << level);
-                    }
-                    if (!settled && leaf >> (level + 1) == next >> (level + 1)) {
-                        waits[level] = carry;
-                        there |= 1U << level;
-                        settled = true;
-                    }
-                }
+        for (uint32_t k = 0; k < TOGETHER; k++) {
+            if (first + k < count) {
+                x[k] = leaf_value(args, list[first + k].where, quads, j);
             }
         }
-        add4(sum, carry);
-        *row = sum;
+#pragma unroll
+        for (uint32_t k = 0; k < TOGETHER; k++) {
+            if (first + k < count) {
+                const uint32_t leaf = list[first + k].leaf;
+                const uint32_t next =
+                    first + k + 1 < count ? list[first + k + 1].leaf : leaf | (1U << (LEVELS - 1));
+                tree.put(x[k], leaf, next);
+            }
+        }
     }
+    add4(sum, tree.carry);
+    *row = sum;
 }

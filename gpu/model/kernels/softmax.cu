@@ -1,98 +1,145 @@
-/* Causal softmax over rows of scores, and its gradient: a block a row, at most ROW elements in
- * registers, quads of them a thread. */
+/* Causal softmax over rows of scores, and its gradient: a warp a row, which it keeps in registers,
+ * QUADS of 16 bytes a lane. What lies above the diagonal is not read. */
 #include "gpu/model/kernels/model.cuh"
 
-#define THREADS 256
-#define WARPS   (THREADS / 32)
-#define QUADS   4 /* of a thread: rows of up to 4096 */
+#define THREADS (MODEL_SOFTMAX_ROWS * 32)
 
-KERNEL(softmax_forward, THREADS)
+__device__ static inline uint64_t row_of()
 {
-    __shared__ float room[WARPS];
+    return (uint64_t)blockIdx.x * MODEL_SOFTMAX_ROWS + threadIdx.x / 32;
+}
+
+__device__ static inline uint64_t rows_of(const model_shape &shape)
+{
+    return (uint64_t)shape.sequences * shape.heads * shape.length;
+}
+
+template <int QUADS> __device__ static inline void softmax_forward(const model_arguments &args)
+{
     const uint32_t length = args.launch.shape.length;
-    const uint64_t row = blockIdx.x;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t row = row_of();
+    if (row >= rows_of(args.launch.shape)) {
+        return;
+    }
     const uint32_t seen = (uint32_t)(row % length) + 1;
     const float4 *x = (const float4 *)(operand<const float>(args, 0) + row * length);
     uint2 *out = (uint2 *)(operand<half_t>(args, 1) + row * length);
     const float scale = args.launch.scale;
-    float value[QUADS][4];
+    float4 value[QUADS];
     float most = -INFINITE;
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
-        const uint32_t quad = i * THREADS + threadIdx.x;
-        float4 four = quad * 4 < seen ? x[quad] : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        const float of[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            value[i][j] = quad * 4 + j < seen ? scale * of[j] : -INFINITE;
-            most = fmaxf(most, value[i][j]);
+        const uint32_t quad = i * 32 + lane;
+        value[i] = make_float4(-INFINITE, -INFINITE, -INFINITE, -INFINITE);
+        if (quad * 4 < seen) {
+            value[i] = x[quad];
         }
     }
-    most = block_max<WARPS>(most, room);
+#pragma unroll
+    for (int i = 0; i < QUADS; i++) {
+        const uint32_t first = (i * 32 + lane) * 4;
+        value[i].x = first < seen ? scale * value[i].x : -INFINITE;
+        value[i].y = first + 1 < seen ? scale * value[i].y : -INFINITE;
+        value[i].z = first + 2 < seen ? scale * value[i].z : -INFINITE;
+        value[i].w = first + 3 < seen ? scale * value[i].w : -INFINITE;
+        most = fmaxf(fmaxf(fmaxf(value[i].x, value[i].y), fmaxf(value[i].z, value[i].w)), most);
+    }
+    most = warp_max(most);
     const float from = most == -INFINITE ? 0.0F : most; /* a row that sees nothing is 0 */
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            value[i][j] = expf(value[i][j] - from);
-            sum += value[i][j];
+        if (i * 128 < seen) { /* the same for the warp; else all of it is 0 */
+            value[i] = make_float4(fast_exp(value[i].x - from), fast_exp(value[i].y - from),
+                                   fast_exp(value[i].z - from), fast_exp(value[i].w - from));
+            sum += (value[i].x + value[i].y) + (value[i].z + value[i].w);
+        } else {
+            value[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
         }
     }
-    sum = block_sum<WARPS>(sum, room);
+    sum = warp_sum(sum);
     const float over = sum > 0.0F ? 1.0F / sum : 0.0F;
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
-        const uint32_t quad = i * THREADS + threadIdx.x;
+        const uint32_t quad = i * 32 + lane;
         if (quad * 4 < length) {
-            out[quad] = make_uint2(half_pair(value[i][0] * over, value[i][1] * over),
-                                   half_pair(value[i][2] * over, value[i][3] * over));
+            out[quad] = make_uint2(half_pair(value[i].x * over, value[i].y * over),
+                                   half_pair(value[i].z * over, value[i].w * over));
         }
     }
 }
 
-KERNEL(softmax_backward, THREADS)
+template <int QUADS> __device__ static inline void softmax_backward(const model_arguments &args)
 {
-    __shared__ float room[WARPS];
     const uint32_t length = args.launch.shape.length;
-    const uint64_t row = blockIdx.x;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t row = row_of();
+    if (row >= rows_of(args.launch.shape)) {
+        return;
+    }
     const uint32_t seen = (uint32_t)(row % length) + 1;
     const uint2 *p = (const uint2 *)(operand<const half_t>(args, 0) + row * length);
     const float4 *dp = (const float4 *)(operand<const float>(args, 1) + row * length);
     uint2 *out = (uint2 *)(operand<half_t>(args, 2) + row * length);
-    float weight[QUADS][4];
-    float slope[QUADS][4];
+    uint2 weight[QUADS];
+    float4 slope[QUADS];
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
-        const uint32_t quad = i * THREADS + threadIdx.x;
-        const bool there = quad * 4 < seen;
-        const uint2 two = there ? p[quad] : make_uint2(0, 0);
-        const float4 four = there ? dp[quad] : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        const float of[4] = {four.x, four.y, four.z, four.w};
-        const float probability[4] = {pair_low(two.x), pair_high(two.x), pair_low(two.y),
-                                      pair_high(two.y)};
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const bool in = quad * 4 + j < seen;
-            weight[i][j] = in ? probability[j] : 0.0F;
-            slope[i][j] = in ? of[j] : 0.0F;
-            sum += weight[i][j] * slope[i][j];
+        const uint32_t quad = i * 32 + lane;
+        weight[i] = make_uint2(0, 0);
+        slope[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+        if (quad * 4 < seen) {
+            weight[i] = p[quad];
+            slope[i] = dp[quad];
         }
     }
-    sum = block_sum<WARPS>(sum, room);
+#pragma unroll
+    for (int i = 0; i < QUADS; i++) {
+        const uint32_t first = (i * 32 + lane) * 4;
+        slope[i].y = first + 1 < seen ? slope[i].y : 0.0F; /* not read above the diagonal */
+        slope[i].z = first + 2 < seen ? slope[i].z : 0.0F;
+        slope[i].w = first + 3 < seen ? slope[i].w : 0.0F;
+        weight[i].x = first + 1 < seen ? weight[i].x : weight[i].x & 0xffffU;
+        weight[i].y = first + 3 < seen ? weight[i].y : first + 2 < seen ? weight[i].y & 0xffffU : 0;
+        sum += (pair_low(weight[i].x) * slope[i].x + pair_high(weight[i].x) * slope[i].y) +
+               (pair_low(weight[i].y) * slope[i].z + pair_high(weight[i].y) * slope[i].w);
+    }
+    sum = warp_sum(sum);
     const float scale = args.launch.scale;
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
-        const uint32_t quad = i * THREADS + threadIdx.x;
-        float d[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const bool in = quad * 4 + j < seen;
-            d[j] = in ? scale * weight[i][j] * (slope[i][j] - sum) : 0.0F;
-        }
-        if (quad * 4 < length) {
-            out[quad] = make_uint2(half_pair(d[0], d[1]), half_pair(d[2], d[3]));
+        const uint32_t quad = i * 32 + lane;
+        const float x = scale * pair_low(weight[i].x) * (slope[i].x - sum);
+        const float y = scale * pair_high(weight[i].x) * (slope[i].y - sum);
+        const float z = scale * pair_low(weight[i].y) * (slope[i].z - sum);
+        const float w = scale * pair_high(weight[i].y) * (slope[i].w - sum);
+        const uint32_t first = quad * 4; /* +0.0 above the diagonal */
+        if (first < length) {
+            out[quad] =
+                make_uint2(half_pair(first < seen ? x : 0.0F, first + 1 < seen ? y : 0.0F),
+                           half_pair(first + 2 < seen ? z : 0.0F, first + 3 < seen ? w : 0.0F));
         }
     }
+}
+
+KERNEL(softmax_forward_1024, THREADS)
+{
+    softmax_forward<8>(args);
+}
+
+KERNEL(softmax_forward_4096, THREADS)
+{
+    softmax_forward<32>(args);
+}
+
+KERNEL(softmax_backward_1024, THREADS)
+{
+    softmax_backward<8>(args);
+}
+
+KERNEL(softmax_backward_4096, THREADS)
+{
+    softmax_backward<32>(args);
 }
