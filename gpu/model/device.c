@@ -376,8 +376,8 @@ static int plan_attention(struct plan *plan, int tile, struct err *err)
     if (tile != MODEL_TILE_NONE) {
         return plan_hopper_attention(plan, tile, err);
     }
-    if (shape->head != 64 && shape->head != 128) {
-        return err_set(err, ERR_DEVICE, "device image '%s': head = %u; it serves 64 and 128",
+    if (shape->head % 64 != 0 || shape->head > 256) {
+        return err_set(err, ERR_DEVICE, "device image '%s': head = %u; it serves 64, 128, 192, 256",
                        plan->name, shape->head);
     }
     if (shape->length % QUERY_BLOCK != 0) {

@@ -95,12 +95,18 @@ int main(void)
     }
     const struct model_shape large_heads = {1, 192, 256, 2, 128, 128, 256};
     with = case_launch(&large_heads);
+    const struct model_shape larger_heads = {1, 128, 192, 1, 192, 128, 256};
+    const struct model_launch wider = case_launch(&larger_heads);
     static const char *const attention[] = {"attention-forward", "attention-query",
                                             "attention-key"};
     for (size_t i = 0; i < sizeof(attention) / sizeof(attention[0]); i++) {
         failures += model_check_image(&runner, attention[i], &with, MODEL_HALF_BF16,
                                       MODEL_TILE_NONE, CASE_RANDOM, 1);
+        failures += model_check_image(&runner, attention[i], &wider, MODEL_HALF_BF16,
+                                      MODEL_TILE_NONE, CASE_RANDOM, 1);
     }
+    const struct model_shape two = {2, 128, 64, 1, 64, 128, 256};
+    failures += model_check_all_rows(&runner, &two, MODEL_HALF_BF16);
     (void)printf("%u failures\n", failures);
     return failures == 0 ? 0 : 1;
 }

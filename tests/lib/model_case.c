@@ -122,6 +122,19 @@ static double element(const struct model_case *one, size_t i, enum case_flavour 
             return 3.0 * deviate(rand);
         }
     }
+    if (named(one, i, "q")) {
+        const uint64_t head = one->launch.shape.head;
+        switch ((int)flavour) {
+        case CASE_EQUAL:
+            return 0.625;
+        case CASE_ONE_HOT:
+            return at % head == at / head * 37 % head ? 30.0 : 0.0;
+        case CASE_HUGE:
+            return 100.0 * deviate(rand);
+        default:
+            break;
+        }
+    }
     return deviate(rand);
 }
 

@@ -9,7 +9,7 @@
 
 enum case_flavour {
     CASE_RANDOM,
-    /* The first operand (logits, scores) is … */
+    /* The first operand (logits, scores; of attention the queries, never masked) is … */
     CASE_EQUAL,   /* one value everywhere: ties */
     CASE_ONE_HOT, /* 0 but for one element a row */
     CASE_HUGE,    /* of the size 10^4 */

@@ -110,6 +110,110 @@ static bool take(const struct model_runner *runner, unsigned *number)
     return true;
 }
 
+/* -- rows and how many there are ------------------------------------------------------------------
+ */
+
+/* Does an operand's sum go over all rows of the launch, or its place depend on their number? */
+static bool adds_rows(const struct model_image *image)
+{
+    static const char *const names[] = {
+        "loss-sum",          "gradient-norm", "layernorm-parameters",
+        "embedding-scatter", "adamw",         "random-normal"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(image->name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+unsigned model_check_rows(const struct model_runner *runner, const char *name,
+                          const struct model_shape *shape, enum model_half half, int tile)
+{
+    struct model_launch many = case_launch(shape);
+    struct model_shape fewer = *shape;
+    fewer.sequences = 1;
+    struct model_case one;
+    struct model_case few; /* for its counts */
+    model_case_init(&one, name, &many, half, CASE_RANDOM, 5);
+    many = case_launch(&fewer);
+    model_case_init(&few, name, &many, half, CASE_RANDOM, 5);
+    struct model_kernel kernels[2][MODEL_STAGES_MAX];
+    size_t kernels_count[2] = {0, 0};
+    struct err err = {0};
+    if (model_device_plan(name, &one.launch, tile, runner->multiprocessors, kernels[0],
+                          &kernels_count[0], &err) != 0 ||
+        model_device_plan(name, &few.launch, tile, runner->multiprocessors, kernels[1],
+                          &kernels_count[1], &err) != 0) {
+        (void)printf("FAILED %s\n", err.text);
+        return 1;
+    }
+    /* The few see the first of the many's operands. */
+    struct model_arguments arguments[2] = {{.launch = one.launch}, {.launch = few.launch}};
+    unsigned failures = 0;
+    for (size_t i = 0; i < one.operands_count; i++) {
+        const uint64_t bytes = one.count[i] * model_case_element(&one, i);
+        for (int run = 0; run < 2 && bytes != 0; run++) {
+            void *host = malloc(bytes);
+            ASSERT(host != NULL);
+            model_case_write(&one, i, host);
+            arguments[run].operand[i] = runner->alloc(runner->context, bytes);
+            runner->upload(runner->context, arguments[run].operand[i], host, bytes);
+            free(host);
+        }
+    }
+    for (int run = 0; run < 2; run++) {
+        for (size_t k = 0; k < kernels_count[run] && failures == 0; k++) {
+            failures +=
+                runner->launch(runner->context, &kernels[run][k], half, &arguments[run]) == 0 ? 0
+                                                                                              : 1;
+        }
+    }
+    for (size_t i = 0; i < one.operands_count; i++) {
+        const uint64_t bytes = few.count[i] * model_case_element(&one, i);
+        void *host[2] = {malloc(bytes + 1), malloc(bytes + 1)};
+        for (int run = 0; run < 2 && bytes != 0; run++) {
+            runner->download(runner->context, host[run], arguments[run].operand[i], bytes);
+            runner->release(runner->context, arguments[run].operand[i]);
+        }
+        if (one.expected[i] != NULL && memcmp(host[0], host[1], bytes) != 0) {
+            (void)printf("FAILED %s, %s, tile %d: rows depend on how many there are\n", name,
+                         one.image->operands[i].name, tile);
+            failures++;
+        }
+        free(host[0]);
+        free(host[1]);
+    }
+    model_case_done(&one);
+    model_case_done(&few);
+    return failures;
+}
+
+unsigned model_check_all_rows(const struct model_runner *runner, const struct model_shape *shape,
+                              enum model_half half)
+{
+    unsigned failures = 0;
+    unsigned checked = 0;
+    for (size_t i = 0; i < model_images_count; i++) {
+        const struct model_image *image = &model_images[i];
+        const struct model_launch launch = case_launch(shape);
+        if (strcmp(image->name, "tiled") == 0 || strcmp(image->name, "transpose") == 0 ||
+            adds_rows(image)) {
+            continue;
+        }
+        for (int tile = MODEL_TILE_NONE; tile < MODEL_TILES_COUNT; tile++) {
+            if (tile == MODEL_TILE_NONE ||
+                (runner->hopper && model_attention_serves(image->name, tile, &launch))) {
+                failures += model_check_rows(runner, image->name, shape, half, tile);
+                checked++;
+            }
+        }
+    }
+    (void)printf("%u images and tiles with 1 and with %u sequences: %u failures\n", checked,
+                 shape->sequences, failures);
+    return failures;
+}
+
 /* sm_90a's candidates, or any GPU's; of a weight gradient also in three parts of k. */
 static unsigned check_products(const struct model_runner *runner, const struct model_shape *shape,
                                enum model_half half, unsigned repeats, unsigned *number,
@@ -180,13 +284,16 @@ unsigned model_check_shape(const struct model_runner *runner, const struct model
             failures++;
             continue;
         }
-        int first = logits ? CASE_EQUAL : CASE_SAME;
-        int last = logits ? CASE_MASKED : tokens ? CASE_ZIPF : CASE_SAME - 1;
+        bool queries = strncmp(image->name, "attention-", 10) == 0;
+        int first = logits || queries ? CASE_EQUAL : CASE_SAME;
+        int last = logits ? CASE_MASKED : queries ? CASE_HUGE : tokens ? CASE_ZIPF : CASE_SAME - 1;
         for (int tile = 0; runner->hopper && tile < MODEL_TILES_COUNT; tile++) {
             if (model_attention_serves(image->name, tile, &launch) &&
                 (runner->candidate < 0 || runner->candidate == tile) && take(runner, &number)) {
-                failures += model_check_image(runner, image->name, &launch, half, tile, CASE_RANDOM,
-                                              repeats);
+                for (int flavour = CASE_RANDOM; flavour <= CASE_HUGE; flavour++) {
+                    failures += model_check_image(runner, image->name, &launch, half, tile,
+                                                  (enum case_flavour)flavour, repeats);
+                }
                 checked++;
             }
         }

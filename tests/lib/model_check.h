@@ -36,5 +36,12 @@ unsigned model_check_image(const struct model_runner *runner, const char *name,
  * both types, the flavours where they matter. */
 unsigned model_check_shape(const struct model_runner *runner, const struct model_shape *shape,
                            enum model_half half, unsigned repeats);
+/* Runs an image on all sequences of the shape and on the first alone; the first's results must be
+ * the same bits. Returns the number of failures (printed). */
+unsigned model_check_rows(const struct model_runner *runner, const char *name,
+                          const struct model_shape *shape, enum model_half half, int tile);
+/* Every image that does not add over rows. */
+unsigned model_check_all_rows(const struct model_runner *runner, const struct model_shape *shape,
+                              enum model_half half);
 
 #endif

@@ -1,9 +1,11 @@
 /* The language model's images on the GPU against their oracles, and their times.
  *
  *   parity_model FOLDER check [REPEATS]     every image and tile on small shapes
+ *   parity_model FOLDER edges [REPEATS]     the longest, the most, the widest that the images serve
  *   parity_model FOLDER small               one small shape once: for compute-sanitizer
  *   parity_model FOLDER whole [REPEATS]     the Coppelius sizes, but for the products
  *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's candidates, small and Coppelius'
+ *   parity_model FOLDER rows                a row's bits with more and with fewer rows beside it
  *   parity_model FOLDER time [SEQUENCES]    times: bytes and operations over them
  *   parity_model FOLDER attention [SEQUENCES [CANDIDATE]]   times of sm_90a's attention
  *   parity_model FOLDER products [SEQUENCES]   times of the products, for each tile
@@ -434,6 +436,20 @@ int main(int count, char **words)
         }
         return (int)run_parts(&parts);
     }
+    if (strcmp(words[2], "edges") == 0) { /* the longest, the most, the widest heads */
+        static const struct model_shape edges[] = {{1, 4096, 64, 1, 64, 128, 256},
+                                                   {64, 128, 64, 1, 64, 128, 256},
+                                                   {1, 256, 384, 2, 192, 128, 256},
+                                                   {1, 256, 512, 2, 256, 128, 256},
+                                                   {1, 128, 2048, 32, 64, 8192, 32768}};
+        parts.slices = 3;
+        parts.repeats = number != 0 ? number : 2;
+        parts.without_products = true;
+        for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+            add_parts(&parts, &edges[i], MODEL_HALF_BF16);
+        }
+        return (int)run_parts(&parts);
+    }
     if (strcmp(words[2], "hopper") == 0) {
         parts.slices = 1;
         parts.repeats = number != 0 ? number : 30;
@@ -456,6 +472,22 @@ int main(int count, char **words)
     gpu.folder = words[1];
     open_gpu(&gpu);
     coppelius.sequences = number != 0 ? number : 16;
+    if (strcmp(words[2], "rows") == 0) {
+        const struct model_runner runner = {.context = &gpu,
+                                            .multiprocessors = gpu.multiprocessors,
+                                            .alloc = alloc,
+                                            .release = release,
+                                            .upload = upload,
+                                            .download = download,
+                                            .launch = launch,
+                                            .hopper = gpu.hopper,
+                                            .candidate = -1};
+        return model_check_all_rows(&runner, &small[2], MODEL_HALF_BF16) +
+                           model_check_all_rows(&runner, &small[1], MODEL_HALF_FP16) ==
+                       0
+                   ? 0
+                   : 1;
+    }
     if (strcmp(words[2], "products") == 0) {
         time_products(&gpu, &coppelius);
     } else if (strcmp(words[2], "attention") == 0) {

@@ -370,3 +370,5 @@ template <int HEAD> __device__ static inline void attention_key(const model_argu
     }
 ATTENTION(64)
 ATTENTION(128)
+ATTENTION(192)
+ATTENTION(256)
