@@ -4,42 +4,33 @@
 #ifndef COPPELIUS_GPU_MODEL_ATTENTION_TILES_H
 #define COPPELIUS_GPU_MODEL_ATTENTION_TILES_H
 
-#define FORWARD_CANDIDATES(X)        \
-    X(0, 64, 1, 64, 3, 3, 128, 32)   \
-    X(1, 64, 2, 128, 2, 1, 240, 24)  \
-    X(2, 64, 3, 128, 2, 1, 160, 32)  \
-    X(3, 64, 4, 64, 3, 1, 112, 32)   \
-    X(4, 64, 3, 64, 4, 1, 160, 32)   \
-    X(5, 128, 2, 128, 2, 1, 240, 24) \
-    X(6, 128, 2, 64, 3, 1, 240, 24)  \
-    X(7, 64, 1, 128, 2, 2, 216, 40)  \
-    X(8, 64, 1, 64, 2, 3, 128, 32)   \
-    X(9, 128, 1, 64, 2, 2, 216, 40)
-#define FORWARD_CANDIDATES_COUNT 10
+#define FORWARD_CANDIDATES(X)       \
+    X(0, 64, 1, 64, 3, 3, 128, 32)  \
+    X(1, 64, 4, 64, 3, 1, 112, 32)  \
+    X(2, 128, 2, 64, 3, 1, 240, 24) \
+    X(3, 128, 1, 64, 2, 2, 216, 40)
+#define FORWARD_CANDIDATES_COUNT 4
 
 /* The fastest for a head of 64, and of 128. */
 #define FORWARD_CHOICE_64  0
-#define FORWARD_CHOICE_128 6
+#define FORWARD_CHOICE_128 2
 
-#define QUERY_CANDIDATES(X)         \
-    X(0, 64, 3, 64, 3, 1, 160, 32)  \
-    X(1, 64, 2, 64, 3, 1, 240, 24)  \
-    X(2, 64, 2, 128, 2, 1, 240, 24) \
-    X(3, 128, 2, 64, 2, 1, 240, 24) \
-    X(4, 64, 1, 64, 2, 3, 128, 32)  \
-    X(5, 64, 1, 64, 2, 2, 216, 40)
-#define QUERY_CANDIDATES_COUNT 6
+#define QUERY_CANDIDATES(X)        \
+    X(0, 64, 3, 64, 3, 1, 160, 32) \
+    X(1, 64, 2, 64, 3, 1, 240, 24) \
+    X(2, 128, 2, 64, 2, 1, 240, 24)
+#define QUERY_CANDIDATES_COUNT 3
 
 #define QUERY_CHOICE_64  0
-#define QUERY_CHOICE_128 3
+#define QUERY_CHOICE_128 2
 
-#define KEY_CANDIDATES(X)           \
-    X(0, 64, 2, 64, 3, 1, 240, 24)  \
-    X(1, 128, 2, 64, 2, 1, 240, 24) \
-    X(2, 64, 1, 64, 3, 2, 216, 40)  \
-    X(3, 64, 1, 64, 2, 2, 216, 40)
-#define KEY_CANDIDATES_COUNT 4
-#define KEY_CHOICE_64        0
-#define KEY_CHOICE_128       1
+#define KEY_CANDIDATES(X)          \
+    X(0, 64, 1, 64, 3, 2, 216, 40) \
+    X(1, 64, 2, 64, 3, 1, 240, 24) \
+    X(2, 128, 2, 64, 2, 1, 240, 24)
+#define KEY_CANDIDATES_COUNT 3
+
+#define KEY_CHOICE_64  0
+#define KEY_CHOICE_128 2
 
 #endif

@@ -180,7 +180,7 @@ static bool plan_rows(struct plan *plan)
             128);
         put(plan, "layernorm_root", parts(2 * (uint64_t)width, 32), 1, 1024);
     } else if (strcmp(plan->name, "gather") == 0) {
-        put(plan, plan->name, rows, 1, 128);
+        put(plan, plan->name, parts(rows, 4), 1, 128);
     } else if (strcmp(plan->name, "loss-target-gather") == 0) {
         put(plan, plan->name, parts(rows, 256), 1, 256);
     } else if (strcmp(plan->name, "embedding-scatter") == 0) {
@@ -196,7 +196,6 @@ static bool plan_rows(struct plan *plan)
 static bool plan_sequences(struct plan *plan)
 {
     static const char *const octets[] = {"value-transpose", "head-to-token", "token-to-head", NULL};
-    static const char *const rotary[] = {"qk-rope", "inverse-rope-qkv", NULL};
     static const char *const scores[] = {"softmax-forward", "softmax-backward", NULL};
     const struct model_shape *shape = &plan->launch->shape;
     const uint64_t tokens = (uint64_t)shape->sequences * shape->length;
@@ -212,8 +211,10 @@ static bool plan_sequences(struct plan *plan)
             MODEL_SOFTMAX_ROWS * 32);
     } else if (strcmp(plan->name, "rotary-table") == 0) {
         put_strided(plan, (uint64_t)shape->length * shape->head / 2);
-    } else if (one_of(plan->name, rotary)) {
+    } else if (strcmp(plan->name, "qk-rope") == 0) {
         put_strided(plan, tokens * (shape->head / 2 / 8));
+    } else if (strcmp(plan->name, "inverse-rope-qkv") == 0) {
+        put_strided(plan, tokens * (shape->width / 2 / 8));
     }
     return plan->count != 0;
 }

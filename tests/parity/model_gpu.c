@@ -5,6 +5,7 @@
  *   parity_model FOLDER small               one small shape once: for compute-sanitizer
  *   parity_model FOLDER whole [REPEATS]     the Coppelius sizes, but for the products
  *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's candidates, small and Coppelius'
+ *   parity_model FOLDER list                loads and checks the images, prints their records
  *   parity_model FOLDER rows                a row's bits with more and with fewer rows beside it
  *   parity_model FOLDER time [SEQUENCES]    times: bytes and operations over them
  *   parity_model FOLDER attention [SEQUENCES [CANDIDATE]]   times of sm_90a's attention
@@ -27,6 +28,7 @@
 
 #include "base/assert.h"
 #include "gpu/cuda_driver.h"
+#include "gpu/gpu.h"
 #include "gpu/model/gpu_session.h"
 #include "gpu/model/tiles.h"
 #include "tests/lib/model_check.h"
@@ -164,6 +166,29 @@ static void fill_operand(struct gpu *gpu, char *device, uint64_t bytes, enum mod
     }
 }
 
+/* Bytes that an image must read or write of an operand, each once. */
+static double moved_bytes(const char *image, const struct model_operand *operand,
+                          const struct model_launch *filled, double bytes)
+{
+    const double seen = 0.5 + 0.5 / filled->shape.length; /* on and below the diagonal */
+    if (operand->direction == MODEL_SCRATCH) {
+        return 0.0;
+    }
+    if (strcmp(image, "gather") == 0 && strcmp(operand->name, "table") == 0) {
+        return 4.0 * filled->rows * filled->shape.width;
+    }
+    if (strcmp(image, "loss-target-gather") == 0 && strcmp(operand->name, "logits") == 0) {
+        return 32.0 * filled->rows; /* a sector each */
+    }
+    if (strcmp(operand->name, "qkv") == 0) {
+        return strcmp(image, "value-transpose") == 0 ? bytes / 3.0 : bytes * 2.0 / 3.0;
+    }
+    if (strncmp(image, "softmax-", 8) == 0 && operand->direction == MODEL_IN) {
+        return bytes * seen;
+    }
+    return operand->direction == MODEL_INOUT ? 2.0 * bytes : bytes;
+}
+
 /* Microseconds of one run of the image, the mean of RUNS; its operands are random bits of halves
  * around 1 (zeros would flatter the products) or small indices; the tokens, where given, those. */
 static double time_image(struct gpu *gpu, const char *name, const struct model_launch *filled,
@@ -195,9 +220,7 @@ static double time_image(struct gpu *gpu, const char *name, const struct model_l
         if (tokens != NULL && strcmp(operand->name, "tokens") == 0) {
             upload(gpu, arguments.operand[i], tokens, bytes);
         }
-        *ret_bytes += operand->direction == MODEL_SCRATCH ? 0.0
-                      : operand->direction == MODEL_INOUT ? 2.0 * (double)bytes
-                                                          : (double)bytes;
+        *ret_bytes += moved_bytes(name, operand, filled, (double)bytes);
     }
     double began = 0.0;
     for (int run = -3; run < RUNS; run++) {
@@ -295,9 +318,22 @@ static void time_images(struct gpu *gpu, const struct model_shape *shape)
             continue;
         }
         double bytes;
-        double time = time_image(gpu, name, &filled, MODEL_TILE_NONE, NULL, &bytes);
+        const int tile = model_attention_choice(gpu->hopper ? 90 : 80, name, &filled);
+        double time = time_image(gpu, name, &filled, tile, NULL, &bytes);
         (void)printf("%-24s %10.1f us %8.0f GB/s\n", name, time, bytes / time / 1e3);
         (void)fflush(stdout);
+    }
+    struct model_name names[2];
+    size_t count = model_transposes(shape, names);
+    for (size_t i = 0; i < count; i++) {
+        struct model_launch filled = case_launch(shape);
+        const struct model_image *image;
+        struct err err = {0};
+        double bytes;
+        ASSERT(model_image_find(names[i].text, &filled, &image, &err) == 0);
+        model_launch_sequences(&filled, shape->sequences);
+        double time = time_image(gpu, names[i].text, &filled, MODEL_TILE_NONE, NULL, &bytes);
+        (void)printf("%-24s %10.1f us %8.0f GB/s\n", names[i].text, time, bytes / time / 1e3);
     }
     time_scatter(gpu, shape);
 }
@@ -426,6 +462,12 @@ int main(int count, char **words)
         parts.repeats = 1;
         add_parts(&parts, &small[0], MODEL_HALF_BF16);
         return check_part(&parts, 0, 0) == 0 ? 0 : 1;
+    }
+    if (strcmp(words[2], "list") == 0) {
+        struct err err = {0};
+        int code = gpu_list_images(parts.folder, stdout, &err);
+        (void)printf("%s%s\n", code == 0 ? "" : "FAILED ", code == 0 ? "listed" : err.text);
+        return code == 0 ? 0 : 1;
     }
     if (strcmp(words[2], "check") == 0) {
         parts.slices = 2;

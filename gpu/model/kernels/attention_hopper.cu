@@ -85,9 +85,7 @@ __device__ static inline void forward_rows(const model_arguments &args, uint32_t
         soften<N>(c, most, sum, kept, scale);
         products_wait<0>(); /* the step before is done with its weights and its values */
         settle(out);
-        if (threadIdx.x % 32 == 0) {
-            barrier_arrive(at.empty + before.stage * 8);
-        }
+        PLAN::release(at, before);
         pack<N>(weights, c);
 #pragma unroll
         for (int j = 0; j < HEAD / 2; j++) {
@@ -102,9 +100,7 @@ __device__ static inline void forward_rows(const model_arguments &args, uint32_t
     products_commit();
     products_wait<0>();
     settle(out);
-    if (threadIdx.x % 32 == 0) {
-        barrier_arrive(at.empty + turn.stage * 8);
-    }
+    PLAN::release(at, turn);
     turn.next();
     const uint64_t row = (uint64_t)group + first;
     sum[0] = row_sum(sum[0]);

@@ -322,6 +322,7 @@ template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct 
 
     __device__ static inline void release(const places<STAGES> &at, const ring<STAGES> &turn)
     {
+        __syncwarp(); /* all lanes are done with the vectors */
         if (threadIdx.x % 32 == 0) {
             barrier_arrive(at.empty + turn.stage * 8);
         }

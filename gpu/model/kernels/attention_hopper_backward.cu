@@ -234,16 +234,28 @@ __device__ static inline void key_rows(const model_arguments &args, uint32_t gro
         const ring<STAGES> before = turn;
         turn.next();
         PLAN::wait_step(at, turn);
-        scores(at.steps + turn.stage * PLAN::step_bytes);
-        add(at.steps + before.stage * PLAN::step_bytes);
-        products_wait<1>();
+        if (HEAD > 64) { /* too many registers for both at once */
+            add(at.steps + before.stage * PLAN::step_bytes);
+            products_wait<0>();
+            settle(dk);
+            settle(dv);
+            PLAN::release(at, before);
+            scores(at.steps + turn.stage * PLAN::step_bytes);
+            products_wait<0>();
+        } else {
+            scores(at.steps + turn.stage * PLAN::step_bytes);
+            add(at.steps + before.stage * PLAN::step_bytes);
+            products_wait<1>();
+        }
         settle(p);
         settle(slopes);
         weigh(at.steps + turn.stage * PLAN::step_bytes);
-        products_wait<0>();
-        settle(dk);
-        settle(dv);
-        PLAN::release(at, before);
+        if (HEAD <= 64) {
+            products_wait<0>();
+            settle(dk);
+            settle(dv);
+            PLAN::release(at, before);
+        }
         pack<N>(weights, p);
         pack<N>(slope_weights, slopes);
     }

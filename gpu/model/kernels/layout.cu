@@ -84,40 +84,7 @@ __device__ static inline void turn(uint4 &low, uint4 &high, const angles &of, fl
 
 #define HEADS 4 /* of a token under way */
 
-/* from(part, head) and to(part, head): addresses of the thread's 8 first elements of a pair; parts
- * below `turned` are turned, the others only moved. */
-template <typename FROM, typename TO>
-__device__ static inline void move_heads(uint32_t parts, uint32_t turned, uint32_t heads,
-                                         uint32_t half, const angles &of, float sign, FROM from,
-                                         TO to)
-{
-    for (uint32_t part = 0; part < parts; part++) {
-        for (uint32_t first = 0; first < heads; first += HEADS) {
-            uint4 low[HEADS];
-            uint4 high[HEADS];
-#pragma unroll
-            for (uint32_t k = 0; k < HEADS; k++) {
-                if (first + k < heads) {
-                    const half_t *at = from(part, first + k);
-                    low[k] = *(const uint4 *)at;
-                    high[k] = *(const uint4 *)(at + half);
-                }
-            }
-#pragma unroll
-            for (uint32_t k = 0; k < HEADS; k++) {
-                if (first + k < heads) {
-                    if (part < turned) {
-                        turn(low[k], high[k], of, sign);
-                    }
-                    half_t *at = to(part, first + k);
-                    *(uint4 *)at = low[k];
-                    *(uint4 *)(at + half) = high[k];
-                }
-            }
-        }
-    }
-}
-
+/* A thread 8 pairs of every head of a token: its angles are loaded once. */
 KERNEL(qk_rope, THREADS)
 {
     const model_shape &shape = args.launch.shape;
@@ -127,51 +94,67 @@ KERNEL(qk_rope, THREADS)
     {
         const uint32_t token = (uint32_t)at / octets;
         const uint32_t pair = (uint32_t)at % octets * 8;
-        const half_t *qkv =
-            operand<const half_t>(args, 0) + (uint64_t)token * 3 * shape.width + pair;
         const uint64_t place = head_index(shape, token, 0) + pair;
-        half_t *const out[2] = {operand<half_t>(args, 3) + place, operand<half_t>(args, 4) + place};
-        const uint32_t stride = shape.length * shape.head;
-        move_heads(
-            2, 2, shape.heads, half,
-            load_angles(operand<const float>(args, 1), operand<const float>(args, 2),
-                        token % shape.length * half + pair),
-            1.0F,
-            [&](uint32_t part, uint32_t head) {
-                return qkv + part * shape.width + head * shape.head;
-            },
-            [&](uint32_t part, uint32_t head) {
-                return (part == 0 ? out[0] : out[1]) + (uint64_t)head * stride;
-            });
+        const angles of = load_angles(operand<const float>(args, 1), operand<const float>(args, 2),
+                                      token % shape.length * half + pair);
+        for (uint32_t i = 0; i < 2 * shape.heads; i += HEADS) { /* the queries' heads, the keys' */
+            const half_t *from = operand<const half_t>(args, 0) +
+                                 ((uint64_t)token * 3 * shape.heads + i) * shape.head + pair;
+            uint4 low[HEADS];
+            uint4 high[HEADS];
+#pragma unroll
+            for (uint32_t k = 0; k < HEADS; k++) {
+                if (i + k < 2 * shape.heads) {
+                    low[k] = *(const uint4 *)(from + k * shape.head);
+                    high[k] = *(const uint4 *)(from + k * shape.head + half);
+                }
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < HEADS; k++) {
+                if (i + k < 2 * shape.heads) {
+                    turn(low[k], high[k], of, 1.0F);
+                    const uint32_t head = i + k < shape.heads ? i + k : i + k - shape.heads;
+                    half_t *to = operand<half_t>(args, i + k < shape.heads ? 3 : 4) + place +
+                                 (uint64_t)head * shape.length * shape.head;
+                    *(uint4 *)to = low[k];
+                    *(uint4 *)(to + half) = high[k];
+                }
+            }
+        }
     }
 }
 
+/* A thread 8 pairs of one head in all three parts: a warp writes whole stretches of a token's row.
+ */
 KERNEL(inverse_rope_qkv, THREADS)
 {
     const model_shape &shape = args.launch.shape;
     const uint32_t half = shape.head / 2;
     const uint32_t octets = half / 8;
-    EACH(at, (uint64_t)tokens_of(shape) * octets)
+    EACH(at, (uint64_t)tokens_of(shape) * shape.heads * octets)
     {
-        const uint32_t token = (uint32_t)at / octets;
+        const uint32_t token = (uint32_t)at / (shape.heads * octets);
+        const uint32_t head = (uint32_t)at / octets % shape.heads;
         const uint32_t pair = (uint32_t)at % octets * 8;
-        half_t *dqkv = operand<half_t>(args, 5) + (uint64_t)token * 3 * shape.width + pair;
-        const uint64_t place = head_index(shape, token, 0) + pair;
-        const half_t *const in[3] = {operand<const half_t>(args, 0) + place,
-                                     operand<const half_t>(args, 1) + place,
-                                     operand<const half_t>(args, 2) + place};
-        const uint32_t stride = shape.length * shape.head;
-        move_heads(
-            3, 2, shape.heads, half,
-            load_angles(operand<const float>(args, 3), operand<const float>(args, 4),
-                        token % shape.length * half + pair),
-            -1.0F,
-            [&](uint32_t part, uint32_t head) {
-                return (part == 0 ? in[0] : part == 1 ? in[1] : in[2]) + (uint64_t)head * stride;
-            },
-            [&](uint32_t part, uint32_t head) {
-                return dqkv + part * shape.width + head * shape.head;
-            });
+        const uint64_t from = head_index(shape, token, head) + pair;
+        half_t *to =
+            operand<half_t>(args, 5) + (uint64_t)token * 3 * shape.width + head * shape.head + pair;
+        uint4 low[3];
+        uint4 high[3];
+#pragma unroll
+        for (int part = 0; part < 3; part++) {
+            low[part] = *(const uint4 *)(operand<const half_t>(args, part) + from);
+            high[part] = *(const uint4 *)(operand<const half_t>(args, part) + from + half);
+        }
+        const angles of = load_angles(operand<const float>(args, 3), operand<const float>(args, 4),
+                                      token % shape.length * half + pair);
+        turn(low[0], high[0], of, -1.0F);
+        turn(low[1], high[1], of, -1.0F);
+#pragma unroll
+        for (int part = 0; part < 3; part++) {
+            *(uint4 *)(to + part * shape.width) = low[part];
+            *(uint4 *)(to + part * shape.width + half) = high[part];
+        }
     }
 }
 

@@ -150,31 +150,34 @@ KERNEL(scatter_leaf, THREADS)
     }
 }
 
-/* The tree over the leaves that have a token, put in order, of one quad of columns. */
+/* The tree over the leaves that have a token, put in order, of one quad of columns. waits: shared,
+ * the thread's own at every THREADS-th place; a node there waits for its right sibling. */
 struct fold {
-    float4 waits[LEVELS]; /* a node whose right sibling is still to come */
-    uint32_t there;       /* a bit a level */
-    float4 carry;
+    float4 *waits;
+    uint32_t there; /* a bit a level */
 
-    /* Up to the level where the next leaf that has the token is in the right sibling. */
-    __device__ inline void put(float4 value, uint32_t leaf, uint32_t next)
+    /* Joins what waits below a level, the lowest first. */
+    __device__ inline void join(float4 &carry, uint32_t below)
     {
-        carry = value;
-        bool settled = false;
-#pragma unroll
-        for (uint32_t level = 0; level < LEVELS; level++) {
-            if (!settled && (there >> level & 1) != 0) {
-                float4 left = waits[level];
-                add4(left, carry);
-                carry = left;
-                there &= ~(1U << level);
-            }
-            if (!settled && leaf >> (level + 1) == next >> (level + 1)) {
-                waits[level] = carry;
-                there |= 1U << level;
-                settled = true;
-            }
+        for (uint32_t left = there & below; left != 0; left &= left - 1) {
+            float4 sum = waits[((uint32_t)__ffs((int)left) - 1) * THREADS];
+            add4(sum, carry);
+            carry = sum;
         }
+        there &= ~below;
+    }
+
+    /* The next leaf that has the token is in the right sibling of a node above this leaf: up to
+     * there. */
+    __device__ inline void put(float4 carry, uint32_t leaf, uint32_t next)
+    {
+        uint32_t level = 0;
+        while (leaf >> (level + 1) != next >> (level + 1)) {
+            level++;
+        }
+        join(carry, (1U << level) - 1);
+        waits[level * THREADS] = carry;
+        there |= 1U << level;
     }
 };
 
@@ -210,43 +213,26 @@ __device__ static inline uint32_t find_leaves(const model_arguments &args, uint3
     return count;
 }
 
-/* The rows of a short run summed, or the sum of a long one. */
-__device__ static inline float4 leaf_value(const model_arguments &args, uint32_t where,
-                                           uint32_t quads, uint32_t j)
+/* The rows of a short run, summed in order. */
+__device__ static inline float4 short_run(const model_arguments &args, uint32_t where,
+                                          uint32_t quads, uint32_t j)
 {
-    const uint32_t place = where & PLACE;
-    const uint32_t count = where >> LENGTH;
+    const uint32_t *order = operand<const uint32_t>(args, 2) + (where & PLACE);
     const float4 *dx = operand<const float4>(args, 1) + j;
-    if (count <= 1) {
-        return count == 1 ? dx[(uint64_t)place * quads]
-                          : operand<const float4>(args, 3)[(uint64_t)place * quads + j];
+    const uint32_t count = where >> LENGTH;
+    float4 sum = dx[(uint64_t)order[0] * quads];
+#pragma unroll 2
+    for (uint32_t i = 1; i < count; i++) {
+        add4(sum, dx[(uint64_t)order[i] * quads]);
     }
-    const uint32_t *order = operand<const uint32_t>(args, 2) + place;
-    uint32_t rows[SHORT];
-    float4 x[SHORT];
-#pragma unroll
-    for (uint32_t i = 0; i < SHORT; i++) {
-        rows[i] = order[i < count ? i : 0];
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < SHORT; i++) {
-        if (i < count) {
-            x[i] = dx[(uint64_t)rows[i] * quads];
-        }
-    }
-#pragma unroll
-    for (uint32_t i = 1; i < SHORT; i++) {
-        if (i < count) {
-            add4(x[0], x[i]);
-        }
-    }
-    return x[0];
+    return sum;
 }
 
 /* A warp a token and 128 columns. */
 KERNEL(scatter_root, THREADS)
 {
     __shared__ found lists[THREADS / 32][LEAVES_MAX];
+    __shared__ float4 waits[LEVELS * THREADS];
     const uint32_t quads = args.launch.shape.width / 4;
     const uint32_t chunks = (quads + 31) / 32;
     const uint32_t unit = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
@@ -261,27 +247,32 @@ KERNEL(scatter_root, THREADS)
         return;
     }
     float4 *row = operand<float4>(args, 4) + (uint64_t)token * quads + j;
+    const float4 *dx = operand<const float4>(args, 1) + j;
+    const float4 *sums = operand<const float4>(args, 3) + j;
     float4 sum = *row;
-    fold tree;
-    tree.there = 0;
+    float4 carry;
+    fold tree = {&waits[threadIdx.x], 0};
     for (uint32_t first = 0; first < count; first += TOGETHER) {
         float4 x[TOGETHER];
 #pragma unroll
-        for (uint32_t k = 0; k < TOGETHER; k++) {
+        for (uint32_t k = 0; k < TOGETHER; k++) { /* of a short run anything, for now */
             if (first + k < count) {
-                x[k] = leaf_value(args, list[first + k].where, quads, j);
+                const uint32_t where = list[first + k].where;
+                x[k] = (where >> LENGTH == 0 ? sums : dx)[(uint64_t)(where & PLACE) * quads];
             }
         }
 #pragma unroll
         for (uint32_t k = 0; k < TOGETHER; k++) {
             if (first + k < count) {
-                const uint32_t leaf = list[first + k].leaf;
-                const uint32_t next =
-                    first + k + 1 < count ? list[first + k + 1].leaf : leaf | (1U << (LEVELS - 1));
-                tree.put(x[k], leaf, next);
+                const found at = list[first + k];
+                carry = at.where >> LENGTH > 1 ? short_run(args, at.where, quads, j) : x[k];
+                if (first + k + 1 < count) {
+                    tree.put(carry, at.leaf, list[first + k + 1].leaf);
+                }
             }
         }
     }
-    add4(sum, tree.carry);
+    tree.join(carry, ~0U);
+    add4(sum, carry);
     *row = sum;
 }

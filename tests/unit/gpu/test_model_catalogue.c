@@ -193,7 +193,7 @@ START_TEST(the_gpu_is_told_only_what_a_kernel_serves)
         {"tiled-rr-m1024-n1536-k544", &coppelius, 8, "tile 8 does not serve 1024 x 1536 x 544"},
         {"transpose-g8-r1024-c32", &coppelius, MODEL_TILE_NONE, "it serves multiples of 64"},
         {"attention-forward", &odd, MODEL_TILE_NONE, "head = 96; it serves 64, 128, 192, 256"},
-        {"attention-key", &coppelius, 1, "candidate 1 does not serve head 64, length 1024"},
+        {"attention-key", &coppelius, 2, "candidate 2 does not serve head 64, length 1024"},
         {"attention-query", &coppelius, 99, "candidate 99 does not serve head 64"},
         {"embedding-scatter", &many, MODEL_TILE_NONE, "266240 rows; it serves 262144"},
     };
