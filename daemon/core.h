@@ -159,6 +159,7 @@ struct daemon {
     struct member members[STATE_NODES_MAX]; /* in order of id; one is self */
     struct member nobody;                   /* members_find()'s answer for who is none */
     uint64_t members_seen;                  /* state.changes when the list was last made to fit */
+    uint32_t expected_seen;                 /* who was expected when trust was told last */
     bool joined;                            /* it began no cluster */
 
     uv_timer_t tick;

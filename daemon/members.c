@@ -45,27 +45,32 @@ int members_init(struct daemon *daemon, const struct daemon_settings *settings, 
     return 0;
 }
 
+/* Members, and who may come and join: their certificates are let in. */
 void members_tell_trust(struct daemon *daemon)
 {
-    const char *names[STATE_NODES_MAX];
+    const char *names[2 * STATE_NODES_MAX];
+    size_t count = 0;
     const char *removed[STATE_NODES_MAX];
     size_t removed_count = 0;
     if (daemon->trust == NULL) {
         return;
     }
     for (uint32_t i = 0; i < daemon->members_count; i++) {
-        names[i] = daemon->members[i].name;
+        names[count++] = daemon->members[i].name;
     }
     for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
         const struct state_node *node = &daemon->state.nodes[i];
         const struct state_node *now = state_node_named(&daemon->state, node->name);
+        if (node->standing == STANDING_EXPECTED) {
+            names[count++] = node->name;
+        }
         if (node->standing == STANDING_REMOVED && now != NULL &&
             now->standing == STANDING_REMOVED) {
             removed[removed_count++] = node->name;
         }
     }
     trust_set_removed(daemon->trust, removed, removed_count);
-    size_t cut = trust_set_members(daemon->trust, names, daemon->members_count);
+    size_t cut = trust_set_members(daemon->trust, names, count);
     if (cut > 0) {
         log_notice("trust.cut", "connections=%zu reason=\"their nodes are no members any more\"",
                    cut);

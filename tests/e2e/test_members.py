@@ -136,4 +136,20 @@ with tempfile.TemporaryDirectory() as folder:
         cluster.wait_for(lambda: unhealthy(cluster, b), 20, "b to be alone")
         claims.claim(cluster.member("b", node=a) is None, "b is no member")
         claims.claim(unhealthy(cluster, a) is None, "a leads on")
+
+    # With certificates: expected, it comes in by the one that bears its name; removed, it is cut at once.
+    with Cluster(nodes=1, secure=True) as cluster:
+        a = cluster.nodes[0]
+        b = cluster.newcomer(joins=a)
+        cluster.offline("pki", "bundle", b.name, "--authority", cluster.authority, "--output", os.path.join(b.state, "tls"))
+        b.tls = "{}"
+        b.write_config()
+        cluster.ctl("cluster", "add", b.name, node=a)
+        b.start()
+        cluster.wait_for(lambda: votes(cluster, b.name, node=a), 30, "b to vote")
+        secure = cluster.wait_job(cluster.submit(job), seconds=60)
+        claims.claim(secure["parameter_sha256"] == done["parameter_sha256"], "with certificates: the same digest")
+        cluster.ctl("cluster", "remove", b.name, node=a)
+        cluster.wait_for(lambda: not b.alive(), 20, "b to end")
+        cluster.wait_for(lambda: cluster.leader() is a, 20, "a to lead alone")
 claims.end()

@@ -22,5 +22,6 @@ bool directed_two_removes(void);
 bool directed_a_removed_leader_goes(void);
 bool directed_a_snapshot_has_the_group_of_its_entry(void);
 bool directed_one_change_at_a_time(void);
+bool directed_a_group_that_is_cut_off_counts_no_more(void);
 
 #endif

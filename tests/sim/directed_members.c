@@ -288,3 +288,29 @@ bool directed_one_change_at_a_time(void)
     desk_free(desk);
     return waits && then;
 }
+
+/* 1 drops 4, reaches nobody, and is deposed: the entry is cut off, and 4 is a member for it again.
+ */
+bool directed_a_group_that_is_cut_off_counts_no_more(void)
+{
+    struct desk *desk = desk_new();
+    reach(desk, BIT(1), BIT(1));
+    ASSERT(change(desk, 1, 4, false));
+    bool counted = group_get(raft_group(desk->cores[1].raft), 4) == NULL;
+    reach(desk, 0, 0);
+    for (uint32_t id = 3; id <= 4; id++) {
+        tick(desk, id, 3000);
+        pump(desk);
+    }
+    reach(desk, BIT(2) | BIT(3) | BIT(4), BIT(2) | BIT(3) | BIT(4));
+    elect(desk, 2);
+    reach(desk, ~0U, ~0U);
+    for (int i = 0; i < 4; i++) {
+        tick(desk, 2, 100);
+        pump(desk);
+    }
+    bool back = group_is_voter(raft_group(desk->cores[1].raft), 4) &&
+                group_equal(raft_group(desk->cores[1].raft), raft_group(desk->cores[2].raft));
+    desk_free(desk);
+    return counted && back;
+}

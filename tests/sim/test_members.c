@@ -93,6 +93,12 @@ START_TEST(a_removed_leader_goes_when_its_removal_is_committed)
 }
 END_TEST
 
+START_TEST(a_group_that_is_cut_off_counts_no_more)
+{
+    ck_assert(directed_a_group_that_is_cut_off_counts_no_more());
+}
+END_TEST
+
 START_TEST(a_snapshot_has_the_group_of_its_entry)
 {
     ck_assert(directed_a_snapshot_has_the_group_of_its_entry());
@@ -255,6 +261,7 @@ void test_members_add(Suite *suite)
     tcase_add_test(tcase, two_removes_of_two_leaders_decide_once);
     tcase_add_test(tcase, one_change_at_a_time);
     tcase_add_test(tcase, a_removed_leader_goes_when_its_removal_is_committed);
+    tcase_add_test(tcase, a_group_that_is_cut_off_counts_no_more);
     tcase_add_test(tcase, a_snapshot_has_the_group_of_its_entry);
     tcase_add_test(tcase, a_new_node_catches_up_by_a_snapshot_before_it_votes);
     tcase_add_test(tcase, a_new_node_that_is_not_there_never_becomes_a_voter);
