@@ -53,6 +53,7 @@ enum agent_kind agent_files(struct look *look, enum agent_kind kind, uint64_t ep
 {
     look->action->kind = kind;
     look->action->epoch = epoch;
+    look->action->rooted = look->agent->rooted;
     look->agent->busy = true;
     return kind;
 }
@@ -321,6 +322,8 @@ int agent_done(struct agent *agent, const struct agent_action *action,
         }
     }
     agent_mark(agent, action->epoch, result->good, result->bad);
+    agent->rooted = agent->rooted || (result->code == 0 &&
+                                      (action->kind == AGENT_STAGE || action->kind == AGENT_COPY));
     if (action->kind == AGENT_COPY && result->code == ERR_DISK &&
         action->manifest.decided_index == 0) { /* No room for what it was to hold. */
         agent->failed_epoch = action->epoch;

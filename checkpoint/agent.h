@@ -96,6 +96,7 @@ struct agent {
     uint64_t incarnation; /* of this process */
     bool scanned;         /* `view` is true */
     bool busy;            /* an action is under way */
+    bool rooted;          /* this process made the folders down to staging durable */
     struct folder_view view;
     struct agent_capture capture;
     /* The shard that this process staged, durable, with its digest; epoch 0: none. A shard that an
@@ -143,6 +144,7 @@ struct agent_action {
     uint64_t ranks;                 /* of PUBLISH (what lies in staging), VERIFY, TRIM */
     uint64_t trusted; /* PUBLISH: of them, those that this process has written or compared */
     uint64_t keep;    /* TRIM, VERIFY, COPY: the shards that lie here and stay */
+    bool rooted;      /* STAGE, COPY: the folders down to staging are durable already */
     bool published;   /* COPY: its epoch's folder is there already */
     uint32_t rank;    /* COPY */
     uint32_t from;    /* COPY: a node that holds it */

@@ -31,6 +31,9 @@ int work_make_folders(struct work *w)
             (void)snprintf(above, sizeof(above), ".");
         }
         code = work_sync(w, above);
+        if (w->action->rooted && strcmp(above, w->staging) == 0) {
+            break;
+        }
     }
     return code;
 }

@@ -1,8 +1,25 @@
 #include "daemon/capture.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/assert.h"
+
+#define LARGE_PAGE (UINT64_C(2) << 20)
+
+double *capture_vector(uint64_t count)
+{
+    uint64_t bytes = count * sizeof(double);
+    void *memory = NULL;
+    if (bytes < 4 * LARGE_PAGE) {
+        return malloc(bytes);
+    }
+    if (posix_memalign(&memory, LARGE_PAGE, bytes) != 0) {
+        return NULL;
+    }
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* A wish. */
+    return memory;
+}
 
 void capture_names_drop(struct capture_names *names)
 {

@@ -34,6 +34,9 @@ struct capture {
     uint64_t count;              /* end - first */
 };
 
+/* For free(), its values are to be set; NULL where there is no memory. Large ones take large pages:
+ * a capture fills them while the run waits. */
+double *capture_vector(uint64_t count);
 void capture_names_drop(struct capture_names *names); /* NULL is fine */
 void capture_hold(struct capture *capture);
 void capture_drop(struct capture *capture); /* frees with the last holder; NULL is fine */

@@ -142,8 +142,8 @@ static struct capture *make_capture(struct compute *c, bool ends)
     capture->loss = c->loss;
     capture->has_loss = c->has_loss;
     capture->count = end - first;
-    capture->parameter = calloc(capture->count, sizeof(double));
-    capture->accumulator = calloc(capture->count, sizeof(double));
+    capture->parameter = capture_vector(capture->count);
+    capture->accumulator = capture_vector(capture->count);
     if (!c->names_made) {
         c->names_made = true;
         c->names = column_names(c, first, end);

@@ -126,6 +126,32 @@ with tempfile.TemporaryDirectory() as folder:
         cluster.wait_for(lambda: all(len(glob.glob(os.path.join(n.job_folder(job_id), "epoch-*"))) == 1
                                      for n in cluster.nodes), 20, "their folders to go")
 
+    # A whole disk is lost, its log too: the successor takes another place and gets all copies; the job ends as if nothing was.
+    with Cluster(nodes=3) as cluster:
+        job_id = cluster.submit(path)
+        for number in range(10 if LONG else 3):
+            before = newest_epoch(cluster, job_id)
+            cluster.wait_for(lambda: newest_epoch(cluster, job_id) > before or
+                             cluster.job_or_none(job_id)["state"] == "succeeded", 60, f"an epoch after {before}")
+            time.sleep(chance.random() * 0.3)
+            victim = cluster.nodes[number % 3]
+            other = cluster.nodes[(number + 1) % 3]
+            victim.kill()
+            shutil.rmtree(victim.state)
+            os.makedirs(victim.state)
+            victim.start()
+            cluster.wait_for(lambda: not victim.alive(), 30, f"{victim.name} without its disk to be refused")
+            victim.process = None
+            cluster.wait_leader()
+            cluster.ctl("cluster", "add", victim.name, node=other)
+            victim.start()
+            cluster.wait_for(lambda: whole(cluster, job_id), 60, f"{victim.name}'s successor to have its copies")
+            claims.claim(all("publish.lost" not in n.log_text() for n in cluster.nodes), "a lost disk loses nothing")
+        job = cluster.wait_job(job_id, seconds=120)
+        for key in ("parameter_sha256", "accumulator_sha256", "loss_hex", "objective"):
+            claims.claim(job[key] == undisturbed[key], f"lost disks: {key} differs")
+        cluster.wait_for(lambda: whole(cluster, job_id), 60, "all copies to be whole at the end")
+
     # Two nodes' copies of the newest epoch are gone: the job goes on from the one before, and says so.
     with Cluster(nodes=3) as cluster:
         path = write_job(folder, steps=20000, every=200)

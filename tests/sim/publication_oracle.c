@@ -392,6 +392,8 @@ void pub_finish(struct world *world, void *const *selves, unsigned nodes)
     struct buf other = BUF_NONE;
     const struct pub_node *one = NULL;
     for (unsigned n = 0; n < nodes; n++) {
+        sim_disk_fail_sync(world_disk(world, n), 0); /* What has not struck by now does not. */
+        sim_disk_crash_at(world_disk(world, n), 0, false);
         struct pub_node *node = selves[n];
         if (node == NULL) {
             continue; /* no member */
