@@ -177,6 +177,15 @@ void agent_execute(struct fs *fs, const struct agent_action *action,
     struct work w;
     work_begin(&w, fs, action, ret_result);
     int code = 0;
+    if (action->kind == AGENT_PUBLISH || action->kind == AGENT_DISCARD ||
+        action->kind == AGENT_DELETE || action->kind == AGENT_RETRACT) {
+        /* Somebody may have taken it away: that is no failed disk. */
+        code = fs_mkdir_all(fs, w.staging, &ret_result->err);
+        if (code != 0) {
+            work_end(&w, code);
+            return;
+        }
+    }
     switch (action->kind) {
     case AGENT_SCAN:
         code = files_current_repair(fs, action->folder, &ret_result->repaired, &ret_result->fatal,

@@ -298,6 +298,23 @@ START_TEST(collected_epochs_go_and_the_current_one_never)
 }
 END_TEST
 
+START_TEST(a_staging_folder_that_somebody_took_away_is_no_failed_disk)
+{
+    publish_step(50, false);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct err err = {0};
+        ck_assert_int_eq(fs_remove_tree(folders[i].fs, "jobs/1-test/staging", &err), 0);
+    }
+    struct agent_action again = {.kind = AGENT_PUBLISH, .job = 1, .epoch = 1};
+    (void)snprintf(again.folder, sizeof(again.folder), "jobs/1-test");
+    agent_execute(folders[0].fs, &again, NULL, &result);
+    ck_assert_msg(result.code == 0, "%s", result.err.text);
+    ck_assert(!result.fatal);
+    publish_step(60, false);
+    ck_assert_uint_eq(agents[0].view.current, 2);
+}
+END_TEST
+
 START_TEST(current_does_not_go_back)
 {
     struct err err = {0};
@@ -453,6 +470,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_shard_that_cannot_be_written_aborts_with_its_reason);
     tcase_add_test(tests, a_lost_capture_aborts_what_it_was_begun_for);
     tcase_add_test(tests, collected_epochs_go_and_the_current_one_never);
+    tcase_add_test(tests, a_staging_folder_that_somebody_took_away_is_no_failed_disk);
     tcase_add_test(tests, current_does_not_go_back);
     tcase_add_test(tests, a_damaged_current_names_the_newest_epoch_again);
     tcase_add_test(tests, three_nodes_folders_make_a_whole_one);
