@@ -17,6 +17,7 @@
  *   device_share: no
  *   threads: 0                       # CPU workers; 0: as many as the process may run on
  *   streams: 4                       # bulk connections to a peer
+ *   exchange_threads: 0              # for them, at most one each; 0: one for each four cores
  *   state_dir: /var/lib/coppelius
  *   socket: /run/coppelius/coppeliusd.sock   # or off
  *   group: coppelius                 # may use the socket
@@ -61,6 +62,7 @@ struct config {
     bool device_share;
     uint64_t threads;
     uint64_t streams;
+    uint64_t exchange_threads;
     char *state_dir;
     char *socket; /* "": none */
     char *group;

@@ -127,6 +127,7 @@ struct daemon {
     uint64_t memory_bytes;
     uint32_t node_id;
     uint32_t streams;
+    uint32_t exchange_threads;
     uint64_t incarnation;
     struct trust *trust; /* NULL: plain text */
     bool insecure;

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/rand.h"
 #include "daemon/core.h"
 #include "daemon/joins.h"
 #include "daemon/run.h"
@@ -357,6 +356,7 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     daemon->joined = settings->joined;
     memcpy(daemon->uuid, settings->uuid, sizeof(daemon->uuid));
     daemon->streams = settings->streams == 0 ? 4 : settings->streams;
+    daemon->exchange_threads = settings->exchange_threads;
     daemon->incarnation = settings->incarnation;
     daemon->trust = settings->trust;
     daemon->insecure = settings->insecure;

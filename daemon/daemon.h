@@ -55,15 +55,16 @@ struct daemon_settings {
     const char *device; /* "cpu", "auto", … (gpu/gpu.h) */
     unsigned threads;   /* CPU workers; 0: as many as there are processors */
     bool device_share;
-    uint64_t memory_bytes; /* the most that a session may take; 0: what the device has */
-    const char *state_dir; /* exists and belongs to this node (main has checked) */
-    uint64_t incarnation;  /* greater than that of any earlier start from this state_dir */
-    uint64_t cache_bytes;  /* of imported and fetched datasets; 0: 64 GiB */
-    uint32_t streams;      /* bulk connections to a peer; 0: 4 */
-    struct trust *trust;   /* outlives the daemon; NULL: plain text */
-    bool insecure;         /* plain text between machines is meant */
-    const char *authority; /* a folder: this node lets others join; "" or NULL: it does not */
-    unsigned renew_days;   /* a certificate that ends sooner is renewed; 0: never */
+    uint64_t memory_bytes;     /* the most that a session may take; 0: what the device has */
+    const char *state_dir;     /* exists and belongs to this node (main has checked) */
+    uint64_t incarnation;      /* greater than that of any earlier start from this state_dir */
+    uint64_t cache_bytes;      /* of imported and fetched datasets; 0: 64 GiB */
+    uint32_t streams;          /* bulk connections to a peer; 0: 4 */
+    uint32_t exchange_threads; /* for them; 0: one for each four cores */
+    struct trust *trust;       /* outlives the daemon; NULL: plain text */
+    bool insecure;             /* plain text between machines is meant */
+    const char *authority;     /* a folder: this node lets others join; "" or NULL: it does not */
+    unsigned renew_days;       /* a certificate that ends sooner is renewed; 0: never */
 };
 
 struct daemon_hooks {

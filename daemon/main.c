@@ -331,6 +331,7 @@ static int open_daemon(struct program *program, struct err *err)
                                        .state_dir = config->state_dir,
                                        .incarnation = program->folder.incarnation,
                                        .streams = (uint32_t)config->streams,
+                                       .exchange_threads = (uint32_t)config->exchange_threads,
                                        .trust = program->trust,
                                        .insecure = config->insecure,
                                        .authority = config->tls_given ? config->tls.authority : "",

@@ -146,6 +146,7 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
         .participants_count = run->participants,
         .rank = run->rank,
         .streams = daemon->streams,
+        .threads = daemon->exchange_threads,
         .chunk_rows_max = run->loaded.chunk_rows_max,
         .chunks_max = run->loaded.chunks_max,
         .panel_rows = PANEL_ROWS,

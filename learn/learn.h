@@ -142,9 +142,9 @@ struct learner_ops {
     int (*evaluate)(struct learner *learner, struct session *session,
                     const struct learn_exchange *exchange, double *ret_objective, struct err *err);
     /* What the owner of a chunk does with the folded z[rows] (canonical): residual[rows] and panel
-     * losses (one a panel of 2048 rows). Called on the exchange thread while the compute thread
-     * runs: pure, reads only what does not change. ERR_DIVERGED names step and row. Every step that
-     * goes through the exchange, evaluation included. */
+     * losses (one a panel of 2048 rows). Called on the exchange's threads, on several at
+     * once, while the compute thread runs: pure, reads only what does not change. ERR_DIVERGED
+     * names step and row. Every step that goes through the exchange, evaluation included. */
     int (*finish)(const struct learner *learner, uint64_t step, uint32_t chunk, uint32_t rows,
                   const double *z, float *residual, double *panel_losses, struct err *err);
     /* The issues that a session retires for steps first_step .. end_step-1 (and the evaluation):

@@ -20,7 +20,7 @@ void exchange_adopt(struct exchange *exchange, const struct peer_incoming *incom
     struct adopt_message *adopt = must(malloc(sizeof(*adopt)));
     ASSERT(!exchange->closing);
     *adopt = (struct adopt_message){.message = {.kind = TO_ADOPT}, .incoming = *incoming};
-    mailbox_put(&exchange->box, &adopt->message);
+    mailbox_put(&worker_of_stream(exchange, incoming->hello.stream)->box, &adopt->message);
 }
 
 void exchange_cancel(struct exchange *exchange, const char *reason)
@@ -28,7 +28,7 @@ void exchange_cancel(struct exchange *exchange, const char *reason)
     struct cancel_message *cancel = must(calloc(1, sizeof(*cancel)));
     cancel->message.kind = TO_CANCEL;
     (void)snprintf(cancel->reason, sizeof(cancel->reason), "%s", reason);
-    mailbox_put(&exchange->box, &cancel->message);
+    mailbox_put(&exchange->workers[0].box, &cancel->message); /* It tells the others. */
 }
 
 void exchange_direct(struct exchange *exchange, uint32_t bits)
@@ -49,7 +49,8 @@ int exchange_gather(struct exchange *exchange, uint64_t step, const double *para
     exchange->gather_mail.step = step;
     exchange->gather_mail.slices[0] = parameter;
     exchange->gather_mail.slices[1] = accumulator;
-    mailbox_put(&exchange->box, &exchange->gather_mail.message);
+    mailbox_put(&worker_of_stream(exchange, exchange->settings.streams - 1)->box,
+                &exchange->gather_mail.message);
     return 0;
 }
 
@@ -62,26 +63,29 @@ void exchange_expect_links(struct exchange *exchange, uint32_t within_ms)
 
 void exchange_stats(const struct exchange *exchange, struct exchange_stats *ret_stats)
 {
-    const struct exchange_counters *from = &exchange->counters;
     *ret_stats = (struct exchange_stats){
-        .values_out = atomic_load(&from->values_out),
-        .values_in = atomic_load(&from->values_in),
-        .results_out = atomic_load(&from->results_out),
-        .results_in = atomic_load(&from->results_in),
-        .gather_out = atomic_load(&from->gather_out),
-        .gather_in = atomic_load(&from->gather_in),
-        .wire_out = atomic_load(&from->wire_out),
-        .wire_in = atomic_load(&from->wire_in),
-        .steps = atomic_load(&from->steps),
-        .folds = atomic_load(&from->folds),
-        .fold_ns = atomic_load(&from->fold_ns),
-        .pull_wait_ns = atomic_load(&from->pull_wait_ns),
-        .ahead_max = atomic_load(&from->ahead_max),
-        .stale_frames = atomic_load(&from->stale_frames),
-        .refused = atomic_load(&from->refused),
-        .links_up = atomic_load(&from->links_up),
+        .steps = atomic_load(&exchange->workers[0].counters.steps), /* It begins every step. */
+        .pull_wait_ns = atomic_load(&exchange->pull_wait_ns),
         .links_count = (size_t)(exchange->participants_count - 1) * exchange->settings.streams,
+        .threads = exchange->workers_count,
     };
+    for (uint32_t w = 0; w < exchange->workers_count; w++) {
+        const struct exchange_counters *from = &exchange->workers[w].counters;
+        ret_stats->values_out += atomic_load(&from->values_out);
+        ret_stats->values_in += atomic_load(&from->values_in);
+        ret_stats->results_out += atomic_load(&from->results_out);
+        ret_stats->results_in += atomic_load(&from->results_in);
+        ret_stats->gather_out += atomic_load(&from->gather_out);
+        ret_stats->gather_in += atomic_load(&from->gather_in);
+        ret_stats->wire_out += atomic_load(&from->wire_out);
+        ret_stats->wire_in += atomic_load(&from->wire_in);
+        ret_stats->folds += atomic_load(&from->folds);
+        ret_stats->fold_ns += atomic_load(&from->fold_ns);
+        ret_stats->ahead_max += atomic_load(&from->ahead_max);
+        ret_stats->stale_frames += atomic_load(&from->stale_frames);
+        ret_stats->refused += atomic_load(&from->refused);
+        ret_stats->links_up += atomic_load(&from->links_up);
+    }
 }
 
 /* ---------------------------------------------------------------- the compute thread */
@@ -130,9 +134,19 @@ int exchange_begin(struct exchange *exchange, uint64_t step, uint64_t rows, uint
     exchange->compute_chunks = (uint32_t)chunks;
     exchange->compute_pulled = 0;
     memset(exchange->compute_arrived, 0, (size_t)chunks * sizeof(bool));
-    exchange->begin = (struct begin_message){
-        .message = {.kind = TO_BEGIN}, .step = step, .rows = rows, .chunk_rows = chunk_rows};
-    mailbox_put(&exchange->box, &exchange->begin.message);
+    atomic_store(&exchange->incomplete, exchange->compute_chunks);
+    for (uint32_t w = 0; w < exchange->workers_count; w++) {
+        struct worker *worker = &exchange->workers[w];
+        /* A worker that gets no chunk of a step is not told of it: what it was told last may still
+         * lie in its box. The first of its chunks is rank 0's on its first stream. */
+        if ((uint64_t)w * exchange->participants_count < chunks) {
+            worker->begin = (struct begin_message){.message = {.kind = TO_BEGIN},
+                                                   .step = step,
+                                                   .rows = rows,
+                                                   .chunk_rows = chunk_rows};
+            mailbox_put(&worker->box, &worker->begin.message);
+        }
+    }
     return 0;
 }
 
@@ -147,7 +161,7 @@ int exchange_push(struct exchange *exchange, uint64_t step, uint32_t chunk, cons
     }
     exchange->chunk[chunk].values = values;
     exchange->chunk[chunk].push.kind = TO_PUSH;
-    mailbox_put(&exchange->box, &exchange->chunk[chunk].push);
+    mailbox_put(&steps_worker(exchange, chunk)->box, &exchange->chunk[chunk].push);
     return 0;
 }
 
@@ -162,10 +176,10 @@ int exchange_pull(struct exchange *exchange, uint64_t step, uint32_t chunk,
     if (alive && !exchange->compute_arrived[chunk]) {
         uint64_t start_ns = clock_now_ns();
         while (!exchange->compute_arrived[chunk] && exchange->compute_failure.code == 0) {
-            /* No end of its own: the exchange thread's deadlines end it. */
+            /* No end of its own: the workers' deadlines end it. */
             take_answer(exchange, mailbox_wait(&exchange->compute_box, UINT64_MAX));
         }
-        exchange_count(&exchange->counters.pull_wait_ns, clock_now_ns() - start_ns);
+        exchange_count(&exchange->pull_wait_ns, clock_now_ns() - start_ns);
     }
     if (!exchange->compute_arrived[chunk]) { /* What came before the end counts. */
         return check_alive(exchange, err);

@@ -1,6 +1,6 @@
 /* How the bulk connections of an exchange come up. Of a pair the lower node id dials every stream
  * and dials again (50 ms, doubling to 500 ms) until the connect deadline; the other side adopts
- * what the mesh hands over. Exchange thread. */
+ * what the mesh hands over. The worker of the stream. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +19,14 @@ static bool ours_to_dial(const struct exchange *exchange, uint32_t participant)
                                                 exchange->participants[participant].node_id;
 }
 
-static struct bulk *bulk_new(struct exchange *exchange, uint32_t participant, uint32_t stream)
+static struct bulk *bulk_new(struct worker *worker, uint32_t participant, uint32_t stream)
 {
     struct bulk *bulk = calloc(1, sizeof(*bulk));
     if (bulk != NULL) {
-        bulk->exchange = exchange;
+        bulk->worker = worker;
         bulk->participant = participant;
         bulk->stream = stream;
-        bulk->deadline_ms = uv_now(&exchange->loop) + HANDSHAKE_DEADLINE_MS;
+        bulk->deadline_ms = uv_now(&worker->loop) + HANDSHAKE_DEADLINE_MS;
     }
     return bulk;
 }
@@ -36,21 +36,22 @@ static void come_up(struct bulk *bulk)
     bulk->state = BULK_UP;
     bulk->link.limit = FRAME_LIMIT_BULK;
     bulk->link.piece_size = LINK_PIECE_SIZE;
-    links_check_ready(bulk->exchange);
+    links_count_up(bulk->worker, bulk);
 }
 
 /* ---------------------------------------------------------------- dialling */
 
-static void dial(struct exchange *exchange, uint32_t participant, uint32_t stream, uint64_t now_ms)
+static void dial(struct worker *worker, uint32_t participant, uint32_t stream, uint64_t now_ms)
 {
+    struct exchange *exchange = worker->exchange;
     struct bulk_slot *slot = links_slot(exchange, participant, stream);
     struct err err = {0};
-    struct bulk *bulk = bulk_new(exchange, participant, stream);
+    struct bulk *bulk = bulk_new(worker, participant, stream);
     slot->retry_at_ms = now_ms + slot->retry_ms;
     slot->retry_ms = slot->retry_ms * 2 < RETRY_LAST_MS ? slot->retry_ms * 2 : RETRY_LAST_MS;
     const struct participant *to = &exchange->participants[participant];
     struct link_target target = {&to->address, exchange->settings.trust, to->name};
-    if (bulk == NULL || link_dial(&bulk->link, &exchange->loop, &target, &links_bulk_ops,
+    if (bulk == NULL || link_dial(&bulk->link, &worker->loop, &target, &links_bulk_ops,
                                   HANDSHAKE_LIMIT, &err) != 0) {
         if (bulk == NULL) {
             (void)err_set(&err, ERR_NOMEM, "no memory for a connection");
@@ -59,30 +60,31 @@ static void dial(struct exchange *exchange, uint32_t participant, uint32_t strea
         free(bulk);
         return;
     }
-    exchange->bulks++;
+    worker->bulks++;
     bulk->link.one_frame = exchange->pumps; /* It is handed over behind WELCOME. */
     bulk->state = BULK_DIALLING;
     slot->bulk = bulk;
 }
 
 /* A connection that both sides have greeted goes up in its slot; takes the transport. */
-static int put_up(struct exchange *exchange, uint32_t participant, uint32_t stream,
+static int put_up(struct worker *worker, uint32_t participant, uint32_t stream,
                   struct transport *transport, struct err *err)
 {
+    struct exchange *exchange = worker->exchange;
     struct bulk_slot *slot = links_slot(exchange, participant, stream);
-    struct bulk *bulk = bulk_new(exchange, participant, stream);
+    struct bulk *bulk = bulk_new(worker, participant, stream);
     if (bulk == NULL) {
         transport_close(transport);
         return err_set(err, ERR_NOMEM, "no memory for a connection");
     }
     if ((exchange->pumps && transport_pump(transport, err) != 0) ||
-        link_take(&bulk->link, &exchange->loop, transport, &links_bulk_ops, FRAME_LIMIT_BULK,
-                  err) != 0) {
+        link_take(&bulk->link, &worker->loop, transport, &links_bulk_ops, FRAME_LIMIT_BULK, err) !=
+            0) {
         free(bulk);
         transport_close(transport);
         return err->code;
     }
-    exchange->bulks++;
+    worker->bulks++;
     slot->bulk = bulk;
     come_up(bulk);
     return 0;
@@ -91,7 +93,7 @@ static int put_up(struct exchange *exchange, uint32_t participant, uint32_t stre
 void links_on_open(struct link *link)
 {
     struct bulk *bulk = OWNER_OF(link, struct bulk, link);
-    struct peer_hello hello = bulk->exchange->hello;
+    struct peer_hello hello = bulk->worker->exchange->hello;
     hello.stream = bulk->stream;
     handshake_put_hello(&bulk->greeting_body, &hello);
     bulk->state = BULK_GREETING;
@@ -105,7 +107,8 @@ void links_on_open(struct link *link)
 int links_on_answer(struct bulk *bulk, const struct frame_header *header, const uint8_t *body,
                     struct err *err)
 {
-    struct exchange *exchange = bulk->exchange;
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
     const struct participant *to = &exchange->participants[bulk->participant];
     struct err why = {0};
     if (header->kind == FRAME_WELCOME) {
@@ -126,7 +129,7 @@ int links_on_answer(struct bulk *bulk, const struct frame_header *header, const 
         uint32_t stream = bulk->stream;
         struct transport transport = link_detach(&bulk->link);
         links_close(bulk); /* Its slot is free; the object goes when its handle is closed. */
-        if (put_up(exchange, participant, stream, &transport, &why) != 0) {
+        if (put_up(worker, participant, stream, &transport, &why) != 0) {
             links_note(exchange, participant, &why); /* It is dialled again. */
         }
         return 0;
@@ -144,9 +147,9 @@ int links_on_answer(struct bulk *bulk, const struct frame_header *header, const 
     links_close(bulk);
     if (!refusal.retry) {
         char where[ERR_TEXT_SIZE];
-        exchange_where(exchange, participant, where, sizeof(where));
+        exchange_where(worker, participant, where, sizeof(where));
         (void)err_prefix(&why, "%s: ", where);
-        exchange_fail(exchange, participant, &why);
+        exchange_fail(worker, participant, &why);
     }
     return 0;
 }
@@ -202,20 +205,22 @@ static int check_incoming(struct exchange *exchange, const struct peer_hello *he
                    hello->node, own->generation, own->job);
 }
 
-void links_adopt(struct exchange *exchange, struct peer_incoming *incoming)
+void links_adopt(struct worker *worker, struct peer_incoming *incoming)
 {
+    struct exchange *exchange = worker->exchange;
     struct err err = {0};
     uint32_t participant = 0;
     int code = check_incoming(exchange, &incoming->hello, &participant, &err);
-    if (code == 0 && exchange->state != EXCHANGE_OPENING) {
+    if (code == 0 && worker->state != EXCHANGE_OPENING) {
         code =
             err_set(&err, ERR_STATE, "generation %" PRIu64 " at node '%s' takes no more links%s%s",
                     exchange->hello.generation, exchange->hello.node,
-                    exchange->failure.code != 0 ? ": " : "", exchange->failure.text);
+                    worker->state == EXCHANGE_FAILED ? ": " : "",
+                    worker->state == EXCHANGE_FAILED ? exchange->failure.text : "");
     }
     if (code != 0) {
         if (code != ERR_BUSY) {
-            exchange_count(&exchange->counters.refused, 1);
+            exchange_count(&worker->counters.refused, 1);
             for (uint32_t p = 0; p < exchange->participants_count; p++) {
                 if (exchange->participants[p].node_id == incoming->hello.node_id) {
                     links_note(exchange, p, &err);
@@ -233,21 +238,25 @@ void links_adopt(struct exchange *exchange, struct peer_incoming *incoming)
         transport_close(&incoming->transport);
         return; /* The dialer comes again. */
     }
-    (void)put_up(exchange, participant, incoming->hello.stream, &incoming->transport, &err);
+    (void)put_up(worker, participant, incoming->hello.stream, &incoming->transport, &err);
 }
 
-void links_connect_tick(struct exchange *exchange, uint64_t now_ms)
+void links_connect_tick(struct worker *worker, uint64_t now_ms)
 {
+    struct exchange *exchange = worker->exchange;
     unsigned expect_ms = atomic_load(&exchange->expect_ms);
-    if (expect_ms != 0 && !exchange->expecting) {
-        exchange->expecting = true;
-        if (now_ms + expect_ms < exchange->connect_deadline_ms) {
-            exchange->connect_deadline_ms = now_ms + expect_ms;
-            exchange->settings.connect_timeout_ms = expect_ms;
+    if (expect_ms != 0 && !worker->expecting) {
+        worker->expecting = true;
+        if (now_ms + expect_ms < worker->connect_deadline_ms) {
+            worker->connect_deadline_ms = now_ms + expect_ms;
+            worker->connect_timeout_ms = expect_ms;
         }
     }
     for (uint32_t p = 0; p < exchange->participants_count; p++) {
-        for (uint32_t s = 0; s < exchange->settings.streams && p != exchange->rank; s++) {
+        if (p == exchange->rank) {
+            continue;
+        }
+        for (EACH_STREAM(s, worker)) {
             struct bulk_slot *slot = links_slot(exchange, p, s);
             struct bulk *bulk = slot->bulk;
             if (bulk != NULL && bulk->state != BULK_UP && now_ms >= bulk->deadline_ms) {
@@ -258,21 +267,20 @@ void links_connect_tick(struct exchange *exchange, uint64_t now_ms)
                 links_close(bulk);
                 bulk = NULL;
             }
-            if (now_ms >= exchange->connect_deadline_ms &&
-                (bulk == NULL || bulk->state != BULK_UP)) {
+            if (now_ms >= worker->connect_deadline_ms && (bulk == NULL || bulk->state != BULK_UP)) {
                 struct err err = {0};
                 char where[ERR_TEXT_SIZE];
-                exchange_where(exchange, p, where, sizeof(where));
+                struct err last = {0};
+                exchange_where(worker, p, where, sizeof(where));
+                links_noted(exchange, p, &last);
                 (void)err_set(&err, ERR_TIMEOUT, "%s within %.1f s: %s", where,
-                              (double)exchange->settings.connect_timeout_ms / 1000.0,
-                              exchange->participants[p].last_error[0] != '\0'
-                                  ? exchange->participants[p].last_error
-                                  : "it did not dial");
-                exchange_fail(exchange, p, &err);
+                              (double)worker->connect_timeout_ms / 1000.0,
+                              last.code != 0 ? last.text : "it did not dial");
+                exchange_fail(worker, p, &err);
                 return;
             }
             if (bulk == NULL && ours_to_dial(exchange, p) && now_ms >= slot->retry_at_ms) {
-                dial(exchange, p, s, now_ms);
+                dial(worker, p, s, now_ms);
             }
         }
     }

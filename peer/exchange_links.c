@@ -1,5 +1,7 @@
 /* The bulk connections of an exchange that are up: what they carry, goodbyes, silence. While
- * opening, a connection that breaks is replaced; afterwards it is the end. Exchange thread. */
+ * opening, a connection that breaks is replaced; afterwards it is the end. The worker of the
+ * stream.
+ */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,11 +15,12 @@
 
 #define LINGER_MS     1000 /* for a goodbye to be read before the connection is closed */
 #define LOOK_EVERY_MS 1000
+#define BROKEN_MS     50 /* for the reason of a connection's end to come on another one */
 
 #define WINDOW_NEAR_SIZE ((size_t)512 << 10)
 #define WINDOW_FAR_SIZE  ((size_t)8 << 20) /* 10 GB/s at 0.8 ms */
 
-struct bulk_slot *links_slot(struct exchange *exchange, uint32_t participant, uint32_t stream)
+struct bulk_slot *links_slot(const struct exchange *exchange, uint32_t participant, uint32_t stream)
 {
     return &exchange->slots[(size_t)participant * exchange->settings.streams + stream];
 }
@@ -58,21 +61,29 @@ int links_open(struct exchange *exchange, struct err *err)
 static void on_bulk_closed(struct link *link)
 {
     struct bulk *bulk = OWNER_OF(link, struct bulk, link);
-    struct exchange *exchange = bulk->exchange;
-    exchange->wire_in_gone += link->bytes_in;
-    exchange->wire_out_gone += link->bytes_out;
+    struct worker *worker = bulk->worker;
+    worker->wire_in_gone += link->bytes_in;
+    worker->wire_out_gone += link->bytes_out;
     buf_done(&bulk->greeting_body);
     free(bulk);
-    ASSERT(exchange->bulks > 0);
-    exchange->bulks--;
-    exchange_settle(exchange);
+    ASSERT(worker->bulks > 0);
+    worker->bulks--;
+    worker_settle(worker);
 }
 
 void links_close(struct bulk *bulk)
 {
-    struct bulk_slot *slot = links_slot(bulk->exchange, bulk->participant, bulk->stream);
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
+    struct bulk_slot *slot = links_slot(exchange, bulk->participant, bulk->stream);
     if (bulk->state == BULK_CLOSED) {
         return;
+    }
+    if (bulk->state == BULK_UP &&
+        (worker->state == EXCHANGE_OPENING || worker->state == EXCHANGE_READY)) {
+        (void)atomic_fetch_sub(&exchange->links_up, 1);
+        (void)atomic_fetch_sub(&exchange->participants[bulk->participant].links_up, 1);
+        (void)atomic_fetch_sub(&worker->counters.links_up, 1);
     }
     bulk->state = BULK_CLOSED;
     if (slot->bulk == bulk) {
@@ -83,8 +94,31 @@ void links_close(struct bulk *bulk)
 
 void links_note(struct exchange *exchange, uint32_t participant, const struct err *err)
 {
-    struct participant *to = &exchange->participants[participant];
-    (void)snprintf(to->last_error, sizeof(to->last_error), "%s", err->text);
+    ASSERT(pthread_mutex_lock(&exchange->lock) == 0);
+    exchange->participants[participant].last_error = *err;
+    ASSERT(pthread_mutex_unlock(&exchange->lock) == 0);
+}
+
+void links_noted(struct exchange *exchange, uint32_t participant, struct err *ret_err)
+{
+    ASSERT(pthread_mutex_lock(&exchange->lock) == 0);
+    *ret_err = exchange->participants[participant].last_error;
+    ASSERT(pthread_mutex_unlock(&exchange->lock) == 0);
+}
+
+void links_count_up(struct worker *worker, struct bulk *bulk)
+{
+    struct exchange *exchange = worker->exchange;
+    size_t count = (size_t)(exchange->participants_count - 1) * exchange->settings.streams;
+    size_t up = 0;
+    if (bulk != NULL) {
+        (void)atomic_fetch_add(&exchange->participants[bulk->participant].links_up, 1);
+        (void)atomic_fetch_add(&worker->counters.links_up, 1);
+        up = atomic_fetch_add(&exchange->links_up, 1) + 1;
+    }
+    if (up == count && !atomic_exchange(&exchange->is_ready, true)) {
+        worker_all_up(worker);
+    }
 }
 
 static bool is_near(const struct bulk *bulk)
@@ -102,55 +136,102 @@ static bool is_near(const struct bulk *bulk)
 
 /* On one host what counts is that the bytes stay in the cache, between hosts that the way is full.
  */
-static void size_windows(struct exchange *exchange)
+static void size_window(struct worker *worker, uint32_t participant)
 {
-    for (uint32_t p = 0; p < exchange->participants_count; p++) {
-        size_t given = exchange->settings.window_size;
-        if (p != exchange->rank) {
-            exchange->participants[p].window_size = given != 0 ? given
-                                                    : is_near(links_slot(exchange, p, 0)->bulk)
+    const struct exchange *exchange = worker->exchange;
+    const struct bulk *bulk = links_slot(exchange, participant, worker->index)->bulk;
+    size_t given = exchange->settings.window_size;
+    worker->counterparts[participant].window_size = given != 0 ? given
+                                                    : bulk != NULL && is_near(bulk)
                                                         ? WINDOW_NEAR_SIZE
                                                         : WINDOW_FAR_SIZE;
-        }
+}
+
+static void fail_broken(struct worker *worker, uint32_t participant)
+{
+    struct counterpart *from = &worker->counterparts[participant];
+    struct err err = from->broken_err;
+    char where[ERR_TEXT_SIZE];
+    exchange_where(worker, participant, where, sizeof(where));
+    (void)err_prefix(&err, "%s: stream %u: ", where, from->broken_stream);
+    exchange_fail(worker, participant, &err);
+}
+
+/* A link ended that was needed. If whoever ended it says why, it does so on another one, which may
+ * be another worker's: it has a moment for it, unless all of its links have ended so. */
+static void link_broke(struct worker *worker, uint32_t participant, uint32_t stream,
+                       const struct err *err)
+{
+    struct exchange *exchange = worker->exchange;
+    struct counterpart *from = &worker->counterparts[participant];
+    if (!from->broken) {
+        from->broken = true;
+        from->broken_stream = stream;
+        from->broken_ms = uv_now(&worker->loop);
+        from->broken_err = *err;
+    }
+    uint32_t broken = atomic_fetch_add(&exchange->participants[participant].links_broken, 1) + 1;
+    if (broken >= exchange->settings.streams) {
+        fail_broken(worker, participant);
     }
 }
 
-void links_check_ready(struct exchange *exchange)
+void links_ready(struct worker *worker)
 {
-    size_t up = 0;
-    size_t count = (size_t)(exchange->participants_count - 1) * exchange->settings.streams;
-    size_t slots = (size_t)exchange->participants_count * exchange->settings.streams;
-    for (size_t i = 0; i < slots; i++) {
-        up += exchange->slots[i].bulk != NULL && exchange->slots[i].bulk->state == BULK_UP;
-    }
-    atomic_store(&exchange->counters.links_up, up);
-    if (up == count && exchange->state == EXCHANGE_OPENING) {
-        exchange->state = EXCHANGE_READY;
-        size_windows(exchange);
-        exchange->ready.kind = NEWS_READY;
-        mailbox_put(&exchange->loop_box, &exchange->ready);
-        exchange_take_held(exchange);
+    struct exchange *exchange = worker->exchange;
+    for (uint32_t p = 0; p < exchange->participants_count; p++) {
+        if (p == exchange->rank) {
+            continue;
+        }
+        size_window(worker, p);
+        for (EACH_STREAM(s, worker)) {
+            const struct bulk *bulk = links_slot(exchange, p, s)->bulk;
+            if (bulk == NULL || bulk->state != BULK_UP) { /* It was, when they were counted. */
+                struct err err = {0};
+                (void)err_set(&err, ERR_PEER, "the connection broke as the last ones came up");
+                link_broke(worker, p, s, &err);
+            }
+        }
     }
 }
 
 /* ---------------------------------------------------------------- frames */
 
+static uint32_t streams_of(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (EACH_STREAM(s, worker)) {
+        count++;
+    }
+    return count;
+}
+
 static void on_bye(struct bulk *bulk, const struct frame_header *header, const uint8_t *body)
 {
-    struct exchange *exchange = bulk->exchange;
-    struct participant *from = &exchange->participants[bulk->participant];
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
+    struct counterpart *from = &worker->counterparts[bulk->participant];
     int32_t code = 0;
     uint32_t culprit = 0;
     memcpy(&code, body, sizeof(code));
     memcpy(&culprit, body + 4, sizeof(culprit));
     bulk->left = true;
     from->streams_left++;
-    if (exchange->state == EXCHANGE_FAILED || exchange->state == EXCHANGE_CLOSING) {
+    if (worker->state == EXCHANGE_FAILED || worker->state == EXCHANGE_CLOSING) {
         return;
     }
     struct err err = {0};
     char where[ERR_TEXT_SIZE];
-    exchange_where(exchange, bulk->participant, where, sizeof(where));
+    exchange_where(worker, bulk->participant, where, sizeof(where));
+    if (code == ERR_PEER && culprit == exchange->hello.node_id &&
+        atomic_load(&exchange->participants[bulk->participant].links_broken) > 0) {
+        /* Both saw one connection break, and each names the other: what was seen here says more,
+         * if not by this worker, then soon by the one whose connection it was. */
+        if (from->broken) {
+            fail_broken(worker, bulk->participant);
+        }
+        return;
+    }
     if (code != 0) {
         uint32_t blamed = bulk->participant; /* Also where it blames us: we live. */
         for (uint32_t p = 0; p < exchange->participants_count; p++) {
@@ -161,15 +242,15 @@ static void on_bye(struct bulk *bulk, const struct frame_header *header, const u
         (void)err_set(&err, code < 0 ? code : ERR_PEER, "it ended the exchange: %.*s",
                       (int)(header->body_size - 8), (const char *)body + 8);
         (void)err_prefix(&err, "%s: ", where);
-        exchange_fail(exchange, blamed, &err);
+        exchange_fail(worker, blamed, &err);
         return;
     }
-    bool all = from->streams_left == exchange->settings.streams;
-    if (exchange->state == EXCHANGE_OPENING ||
-        (all && (steps_owes(exchange, bulk->participant, NULL, 0) ||
-                 gather_owes(exchange, bulk->participant, NULL, 0)))) {
+    bool all = from->streams_left == streams_of(worker);
+    if (worker->state == EXCHANGE_OPENING ||
+        (all && (steps_owes(worker, bulk->participant, NULL, 0) ||
+                 (gather_is_of(worker) && gather_owes(exchange, bulk->participant, NULL, 0))))) {
         (void)err_set(&err, ERR_PEER, "%s: it has left the exchange", where);
-        exchange_fail(exchange, bulk->participant, &err);
+        exchange_fail(worker, bulk->participant, &err);
     }
 }
 
@@ -177,12 +258,13 @@ static int place_bulk(struct link *link, const struct frame_header *header, uint
                       struct err *err)
 {
     struct bulk *bulk = OWNER_OF(link, struct bulk, link);
-    struct exchange *exchange = bulk->exchange;
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
     if (bulk->state != BULK_UP) {
         return 0;
     }
-    if (header->generation != exchange->settings.generation || exchange->state == EXCHANGE_FAILED ||
-        exchange->state == EXCHANGE_CLOSING) {
+    if (header->generation != exchange->settings.generation || worker->state == EXCHANGE_FAILED ||
+        worker->state == EXCHANGE_CLOSING) {
         return 0; /* on_bulk_frame drops it. */
     }
     if (header->flags != 0) {
@@ -192,9 +274,9 @@ static int place_bulk(struct link *link, const struct frame_header *header, uint
     case PEER_VALUES:
     case PEER_RESULT:
     case PEER_WORD:
-        return steps_place(exchange, bulk->participant, bulk->stream, header, ret_place, err);
+        return steps_place(worker, bulk->participant, bulk->stream, header, ret_place, err);
     case PEER_GATHER:
-        return gather_place(exchange, bulk->participant, header, ret_place, err);
+        return gather_place(worker, bulk->participant, header, ret_place, err);
     case PEER_ALIVE:
         return header->body_size == 0 ? 0 : err_set(err, ERR_PROTO, "a full idle frame came");
     case PEER_BYE:
@@ -211,12 +293,13 @@ static int on_bulk_frame(struct link *link, const struct frame_header *header, u
                          struct err *err)
 {
     struct bulk *bulk = OWNER_OF(link, struct bulk, link);
-    struct exchange *exchange = bulk->exchange;
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
     if (bulk->state != BULK_UP) {
         return links_on_answer(bulk, header, body, err);
     }
     if (header->generation != exchange->settings.generation) {
-        exchange_count(&exchange->counters.stale_frames, 1);
+        exchange_count(&worker->counters.stale_frames, 1);
         return 0;
     }
     if (bulk->left) {
@@ -226,51 +309,55 @@ static int on_bulk_frame(struct link *link, const struct frame_header *header, u
         on_bye(bulk, header, body);
         return 0;
     }
-    if (exchange->state == EXCHANGE_FAILED || exchange->state == EXCHANGE_CLOSING) {
+    if (worker->state == EXCHANGE_FAILED || worker->state == EXCHANGE_CLOSING) {
         return 0;
     }
     switch (header->kind) {
     case PEER_GATHER:
-        gather_came(exchange, bulk->participant, header);
+        gather_came(worker, bulk->participant, header);
         return 0;
     case PEER_ALIVE:
         return 0;
     default:
-        return steps_came(exchange, bulk->participant, header, body, err);
+        return steps_came(worker, bulk->participant, header, body, err);
     }
 }
 
 static void on_bulk_ended(struct link *link, const struct err *reason)
 {
     struct bulk *bulk = OWNER_OF(link, struct bulk, link);
-    struct exchange *exchange = bulk->exchange;
+    struct worker *worker = bulk->worker;
+    struct exchange *exchange = worker->exchange;
     uint32_t participant = bulk->participant;
     uint32_t stream = bulk->stream;
     bool left = bulk->left;
     struct err err = *reason;
     links_close(bulk);
-    links_check_ready(exchange);
-    if (left || exchange->state == EXCHANGE_FAILED || exchange->state == EXCHANGE_CLOSING) {
+    if (left || worker->state == EXCHANGE_FAILED || worker->state == EXCHANGE_CLOSING) {
         return;
     }
-    if (exchange->state == EXCHANGE_OPENING && err.code != ERR_PROTO) {
-        links_note(exchange, participant, &err); /* It is dialled again, or the peer dials. */
+    if (err.code == ERR_PROTO) {
+        char where[ERR_TEXT_SIZE];
+        exchange_where(worker, participant, where, sizeof(where));
+        (void)err_prefix(&err, "%s: stream %u: ", where, stream);
+        exchange_fail(worker, participant, &err);
         return;
+    }
+    links_note(exchange, participant, &err);
+    if (worker->state == EXCHANGE_OPENING) {
+        return; /* It is dialled again, or the peer dials. */
     }
     /* Whoever fails says so on the links that can carry it: that names the culprit better. */
-    for (uint32_t s = 0; s < exchange->settings.streams && err.code != ERR_PROTO; s++) {
+    for (EACH_STREAM(s, worker)) {
         struct bulk *sister = links_slot(exchange, participant, s)->bulk;
         if (sister != NULL) {
             link_read_now(&sister->link);
         }
-        if (exchange->state == EXCHANGE_FAILED) {
+        if (worker->state == EXCHANGE_FAILED) {
             return;
         }
     }
-    char where[ERR_TEXT_SIZE];
-    exchange_where(exchange, participant, where, sizeof(where));
-    (void)err_prefix(&err, "%s: stream %u: ", where, stream);
-    exchange_fail(exchange, participant, &err);
+    link_broke(worker, participant, stream, &err);
 }
 
 const struct link_ops links_bulk_ops = {.on_open = links_on_open,
@@ -279,68 +366,82 @@ const struct link_ops links_bulk_ops = {.on_open = links_on_open,
                                         .on_ended = on_bulk_ended,
                                         .on_closed = on_bulk_closed};
 
-void links_send(struct exchange *exchange, uint32_t participant, uint32_t stream,
+void links_send(struct worker *worker, uint32_t participant, uint32_t stream,
                 struct link_send *send, int queue)
 {
+    struct exchange *exchange = worker->exchange;
     struct bulk *bulk = links_slot(exchange, participant, stream)->bulk;
-    if (exchange->state != EXCHANGE_FAILED && bulk != NULL && bulk->state == BULK_UP &&
-        !bulk->left) {
+    if (worker->state != EXCHANGE_FAILED && bulk != NULL && bulk->state == BULK_UP && !bulk->left) {
         link_send(&bulk->link, send, queue);
         return;
     }
-    if (exchange->state != EXCHANGE_FAILED) {
+    if (worker->state != EXCHANGE_FAILED && !worker->counterparts[participant].broken) {
         struct err err = {0};
         char where[ERR_TEXT_SIZE];
-        exchange_where(exchange, participant, where, sizeof(where));
+        exchange_where(worker, participant, where, sizeof(where));
         (void)err_set(&err, ERR_PEER, "%s: it has left the exchange", where);
-        exchange_fail(exchange, participant, &err);
+        exchange_fail(worker, participant, &err);
     }
     if (send->on_sent != NULL) {
         send->on_sent(NULL, send, false);
     }
 }
 
-void links_bye(struct exchange *exchange, int code, uint32_t culprit, const char *text)
+static void say_bye(struct bulk *bulk, int code, uint32_t culprit, const char *text)
 {
-    size_t slots = (size_t)exchange->participants_count * exchange->settings.streams;
     int32_t wire_code = code;
-    exchange->close_deadline_ms = uv_now(&exchange->loop) + (code == 0 ? 2 * LINGER_MS : LINGER_MS);
-    for (size_t i = 0; i < slots; i++) {
-        struct bulk *bulk = exchange->slots[i].bulk;
-        if (bulk == NULL || bulk->state != BULK_UP || bulk->bye.kind == PEER_BYE) {
-            continue;
-        }
-        size_t text_size = strlen(text);
-        memcpy(bulk->bye_body, &wire_code, 4);
-        memcpy(bulk->bye_body + 4, &culprit, 4);
-        memcpy(bulk->bye_body + 8, text, text_size);
-        bulk->bye = (struct link_send){.kind = PEER_BYE,
-                                       .generation = exchange->settings.generation,
-                                       .bytes = bulk->bye_body,
-                                       .size = 8 + text_size};
-        if (code == 0) {
-            link_send(&bulk->link, &bulk->bye, 1); /* Behind all that is queued. */
-            link_shut(&bulk->link);
-        } else {
-            (void)link_farewell(&bulk->link, &bulk->bye);
+    size_t text_size = strlen(text);
+    if (bulk->state != BULK_UP || bulk->bye.kind == PEER_BYE) {
+        return;
+    }
+    memcpy(bulk->bye_body, &wire_code, 4);
+    memcpy(bulk->bye_body + 4, &culprit, 4);
+    memcpy(bulk->bye_body + 8, text, text_size);
+    bulk->bye = (struct link_send){.kind = PEER_BYE,
+                                   .generation = bulk->worker->exchange->settings.generation,
+                                   .bytes = bulk->bye_body,
+                                   .size = 8 + text_size};
+    if (code == 0) {
+        link_send(&bulk->link, &bulk->bye, 1); /* Behind all that is queued. */
+        link_shut(&bulk->link);
+    } else {
+        (void)link_farewell(&bulk->link, &bulk->bye);
+    }
+}
+
+void links_bye(struct worker *worker, int code, uint32_t culprit, const char *text)
+{
+    const struct exchange *exchange = worker->exchange;
+    worker->close_deadline_ms = uv_now(&worker->loop) + (code == 0 ? 2 * LINGER_MS : LINGER_MS);
+    for (uint32_t p = 0; p < exchange->participants_count; p++) {
+        for (EACH_STREAM(s, worker)) {
+            struct bulk *bulk = links_slot(exchange, p, s)->bulk;
+            if (bulk != NULL) {
+                say_bye(bulk, code, culprit, text);
+            }
         }
     }
     /* Those that could not carry it, last: their end is read after the others' goodbye. */
-    for (size_t i = 0; i < slots; i++) {
-        struct bulk *bulk = exchange->slots[i].bulk;
-        if (bulk != NULL && (bulk->state != BULK_UP || (code != 0 && !bulk->link.shut_when_sent &&
-                                                        bulk->link.out_done > 0))) {
-            links_close(bulk);
+    for (uint32_t p = 0; p < exchange->participants_count; p++) {
+        for (EACH_STREAM(s, worker)) {
+            struct bulk *bulk = links_slot(exchange, p, s)->bulk;
+            if (bulk != NULL &&
+                (bulk->state != BULK_UP ||
+                 (code != 0 && !bulk->link.shut_when_sent && bulk->link.out_done > 0))) {
+                links_close(bulk);
+            }
         }
     }
 }
 
-void links_close_all(struct exchange *exchange)
+void links_close_all(struct worker *worker)
 {
-    size_t slots = (size_t)exchange->participants_count * exchange->settings.streams;
-    for (size_t i = 0; i < slots; i++) {
-        if (exchange->slots[i].bulk != NULL) {
-            links_close(exchange->slots[i].bulk);
+    for (uint32_t p = 0; p < worker->exchange->participants_count; p++) {
+        for (EACH_STREAM(s, worker)) {
+            struct bulk *bulk = links_slot(worker->exchange, p, s)->bulk;
+            if (bulk != NULL) {
+                links_close(bulk);
+            }
         }
     }
 }
@@ -348,8 +449,9 @@ void links_close_all(struct exchange *exchange)
 /* ---------------------------------------------------------------- time */
 
 /* Silence of a link that is up, and our own small frame where we would be silent. */
-static void silence_tick(struct exchange *exchange, struct bulk *bulk, uint64_t now_ms)
+static void silence_tick(struct worker *worker, struct bulk *bulk, uint64_t now_ms)
 {
+    const struct exchange *exchange = worker->exchange;
     uint64_t silence_ms = exchange->settings.silence_ms;
     uint64_t silent_ms = now_ms - bulk->link.heard_ms;
     if (bulk->left) {
@@ -358,10 +460,10 @@ static void silence_tick(struct exchange *exchange, struct bulk *bulk, uint64_t 
     if (silent_ms >= silence_ms) {
         struct err err = {0};
         char where[ERR_TEXT_SIZE];
-        exchange_where(exchange, bulk->participant, where, sizeof(where));
+        exchange_where(worker, bulk->participant, where, sizeof(where));
         (void)err_set(&err, ERR_TIMEOUT, "%s: stream %u: nothing was heard for %.1f s", where,
                       bulk->stream, (double)silent_ms / 1000.0);
-        exchange_fail(exchange, bulk->participant, &err);
+        exchange_fail(worker, bulk->participant, &err);
         return;
     }
     if (now_ms - bulk->link.sent_ms >= silence_ms / 4 && !bulk->alive.queued) {
@@ -372,53 +474,77 @@ static void silence_tick(struct exchange *exchange, struct bulk *bulk, uint64_t 
     }
 }
 
-static void progress_tick(struct exchange *exchange, uint64_t now_ms)
+/* When data of the participant came last, to any worker: what one is owed may wait for others. */
+static uint64_t heard_data_ms(const struct worker *worker, uint32_t participant)
 {
+    const struct exchange *exchange = worker->exchange;
+    uint64_t last_ms = worker->begun_ms;
+    for (uint32_t w = 0; w < exchange->workers_count; w++) {
+        uint64_t data_ms = atomic_load(&exchange->workers[w].counterparts[participant].data_ms);
+        last_ms = data_ms > last_ms ? data_ms : last_ms;
+    }
+    return last_ms;
+}
+
+static void progress_tick(struct worker *worker, uint64_t now_ms)
+{
+    const struct exchange *exchange = worker->exchange;
     for (uint32_t p = 0; p < exchange->participants_count; p++) {
-        uint64_t since_ms = exchange->participants[p].data_ms > exchange->begun_ms
-                                ? exchange->participants[p].data_ms
-                                : exchange->begun_ms;
-        if (p != exchange->rank && now_ms - since_ms >= exchange->settings.progress_ms &&
-            steps_owes(exchange, p, NULL, 0)) {
+        uint64_t since_ms = heard_data_ms(worker, p);
+        if (p != exchange->rank && now_ms >= since_ms + exchange->settings.progress_ms &&
+            steps_owes(worker, p, NULL, 0)) {
             struct err err = {0};
             char where[ERR_TEXT_SIZE];
-            exchange_where(exchange, p, where, sizeof(where));
+            exchange_where(worker, p, where, sizeof(where));
             (void)err_set(&err, ERR_TIMEOUT,
                           "%s: its connections live, but no data came for %.1f s", where,
                           (double)(now_ms - since_ms) / 1000.0);
-            exchange_fail(exchange, p, &err);
+            exchange_fail(worker, p, &err);
             return;
         }
     }
 }
 
-void links_tick(struct exchange *exchange, uint64_t now_ms, bool slept)
+static void broken_tick(struct worker *worker, uint64_t now_ms)
 {
-    uint64_t out = exchange->wire_out_gone;
-    uint64_t in = exchange->wire_in_gone;
-    size_t slots = (size_t)exchange->participants_count * exchange->settings.streams;
-    if (exchange->state == EXCHANGE_OPENING) {
-        links_connect_tick(exchange, now_ms);
-    }
-    for (size_t i = 0; i < slots; i++) {
-        struct bulk *bulk = exchange->slots[i].bulk;
-        if (bulk == NULL) {
-            continue;
-        }
-        out += bulk->link.bytes_out;
-        in += bulk->link.bytes_in;
-        if (slept) {
-            bulk->link.heard_ms = now_ms;
-        }
-        if (bulk->state == BULK_UP &&
-            (exchange->state == EXCHANGE_OPENING || exchange->state == EXCHANGE_READY)) {
-            silence_tick(exchange, bulk, now_ms);
+    for (uint32_t p = 0; p < worker->exchange->participants_count; p++) {
+        const struct counterpart *from = &worker->counterparts[p];
+        if (worker->state == EXCHANGE_READY && from->broken &&
+            now_ms - from->broken_ms >= BROKEN_MS) {
+            fail_broken(worker, p);
         }
     }
-    atomic_store(&exchange->counters.wire_out, out);
-    atomic_store(&exchange->counters.wire_in, in);
-    if (exchange->state == EXCHANGE_READY && now_ms - exchange->looked_ms >= LOOK_EVERY_MS) {
-        exchange->looked_ms = now_ms;
-        progress_tick(exchange, now_ms);
+}
+
+void links_tick(struct worker *worker, uint64_t now_ms, bool slept)
+{
+    uint64_t out = worker->wire_out_gone;
+    uint64_t in = worker->wire_in_gone;
+    if (worker->state == EXCHANGE_OPENING) {
+        links_connect_tick(worker, now_ms);
+    }
+    for (uint32_t p = 0; p < worker->exchange->participants_count; p++) {
+        for (EACH_STREAM(s, worker)) {
+            struct bulk *bulk = links_slot(worker->exchange, p, s)->bulk;
+            if (bulk == NULL) {
+                continue;
+            }
+            out += bulk->link.bytes_out;
+            in += bulk->link.bytes_in;
+            if (slept) {
+                bulk->link.heard_ms = now_ms;
+            }
+            if (bulk->state == BULK_UP &&
+                (worker->state == EXCHANGE_OPENING || worker->state == EXCHANGE_READY)) {
+                silence_tick(worker, bulk, now_ms);
+            }
+        }
+    }
+    atomic_store(&worker->counters.wire_out, out);
+    atomic_store(&worker->counters.wire_in, in);
+    broken_tick(worker, now_ms);
+    if (worker->state == EXCHANGE_READY && now_ms - worker->looked_ms >= LOOK_EVERY_MS) {
+        worker->looked_ms = now_ms;
+        progress_tick(worker, now_ms);
     }
 }

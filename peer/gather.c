@@ -1,5 +1,5 @@
 /* Slices of two vectors to rank 0, beside the steps: on the last stream, behind what the steps
- * queue there, frame by frame. Exchange thread. */
+ * queue there, frame by frame. That stream's worker. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,11 @@ static uint8_t *slice_of(const struct exchange *exchange, uint32_t participant, 
 {
     uint64_t first = exchange->participants[participant].first - exchange->coordinates_first;
     return (uint8_t *)(exchange->gather.vectors[which] + first);
+}
+
+bool gather_is_of(const struct worker *worker)
+{
+    return worker_of_stream(worker->exchange, worker->exchange->settings.streams - 1) == worker;
 }
 
 int gather_open(struct exchange *exchange, struct err *err)
@@ -65,7 +70,9 @@ static int begin_receiving(struct exchange *exchange, uint64_t step, struct err 
         if (gather->vectors[which] == NULL) {
             return err_set(err, ERR_NOMEM, "no memory for two vectors of %zu coordinates", count);
         }
-        memset(gather->have[which], 0, exchange->participants_count * sizeof(size_t));
+        for (uint32_t p = 0; p < exchange->participants_count; p++) {
+            atomic_store(&gather->have[which][p], 0);
+        }
     }
     gather->open = true;
     gather->step = step;
@@ -73,14 +80,15 @@ static int begin_receiving(struct exchange *exchange, uint64_t step, struct err 
     return 0;
 }
 
-static void hand_over(struct exchange *exchange)
+static void hand_over(struct worker *worker)
 {
+    struct exchange *exchange = worker->exchange;
     struct gather *gather = &exchange->gather;
     struct gathered_message *news = malloc(sizeof(*news));
     if (news == NULL) {
         struct err err = {0};
         (void)err_set(&err, ERR_NOMEM, "no memory to hand the gathered vectors over");
-        exchange_fail(exchange, EXCHANGE_NOBODY, &err);
+        exchange_fail(worker, EXCHANGE_NOBODY, &err);
         return;
     }
     *news = (struct gathered_message){.message = {.kind = NEWS_GATHERED},
@@ -92,17 +100,18 @@ static void hand_over(struct exchange *exchange)
     mailbox_put(&exchange->loop_box, &news->message);
 }
 
-static void slice_came(struct exchange *exchange)
+static void slice_came(struct worker *worker)
 {
-    ASSERT(exchange->gather.missing > 0);
-    if (--exchange->gather.missing == 0) {
-        hand_over(exchange);
+    ASSERT(worker->exchange->gather.missing > 0);
+    if (--worker->exchange->gather.missing == 0) {
+        hand_over(worker);
     }
 }
 
 static void on_copy(uv_idle_t *idle)
 {
     struct exchange *exchange = OWNER_OF(idle, struct exchange, gather.copying);
+    struct worker *worker = worker_of_stream(exchange, exchange->settings.streams - 1);
     struct gather *gather = &exchange->gather;
     size_t size = slice_size(exchange, exchange->rank);
     if (!gather->open || gather->step != gather->mail->step) {
@@ -116,7 +125,7 @@ static void on_copy(uv_idle_t *idle)
                (const uint8_t *)gather->mail->slices[which] + from, now);
         gather->copied += now;
         if (from + now == size) {
-            slice_came(exchange);
+            slice_came(worker);
         }
     }
     if (gather->copied == 2 * size) {
@@ -137,12 +146,13 @@ static void on_slice_sent(struct link *link, struct link_send *send, bool sent)
     }
 }
 
-void gather_start(struct exchange *exchange)
+void gather_start(struct worker *worker)
 {
+    struct exchange *exchange = worker->exchange;
     struct gather *gather = &exchange->gather;
     ASSERT(gather->mail == NULL);
     gather->mail = &exchange->gather_mail;
-    if (exchange->state == EXCHANGE_FAILED || exchange->state == EXCHANGE_CLOSING) {
+    if (worker->state == EXCHANGE_FAILED || worker->state == EXCHANGE_CLOSING) {
         give_back(exchange);
         return;
     }
@@ -157,7 +167,7 @@ void gather_start(struct exchange *exchange)
             ASSERT(uv_idle_start(&gather->copying, on_copy) == 0);
         } else {
             give_back(exchange);
-            exchange_fail(exchange, EXCHANGE_NOBODY, &err);
+            exchange_fail(worker, EXCHANGE_NOBODY, &err);
         }
         return;
     }
@@ -172,14 +182,15 @@ void gather_start(struct exchange *exchange)
                                .size = size,
                                .on_sent = on_slice_sent};
     }
-    exchange_count(&exchange->counters.gather_out, 2 * size);
+    exchange_count(&worker->counters.gather_out, 2 * size);
     for (int which = 0; which < 2; which++) {
-        links_send(exchange, 0, exchange->settings.streams - 1, &gather->sends[which], 1);
+        links_send(worker, 0, exchange->settings.streams - 1, &gather->sends[which], 1);
     }
 }
 
-void gather_stop(struct exchange *exchange)
+void gather_stop(struct worker *worker)
 {
+    struct exchange *exchange = worker->exchange;
     struct gather *gather = &exchange->gather;
     if (gather->mail != NULL && exchange->rank == 0) {
         (void)uv_idle_stop(&gather->copying);
@@ -187,9 +198,10 @@ void gather_stop(struct exchange *exchange)
     }
 }
 
-int gather_place(struct exchange *exchange, uint32_t participant, const struct frame_header *header,
+int gather_place(struct worker *worker, uint32_t participant, const struct frame_header *header,
                  uint8_t **ret_place, struct err *err)
 {
+    struct exchange *exchange = worker->exchange;
     struct gather *gather = &exchange->gather;
     uint64_t step = header->sequence >> 1;
     int which = (int)(header->sequence & 1);
@@ -213,18 +225,20 @@ int gather_place(struct exchange *exchange, uint32_t participant, const struct f
     return 0;
 }
 
-void gather_came(struct exchange *exchange, uint32_t participant, const struct frame_header *header)
+void gather_came(struct worker *worker, uint32_t participant, const struct frame_header *header)
 {
+    struct exchange *exchange = worker->exchange;
     struct gather *gather = &exchange->gather;
     int which = (int)(header->sequence & 1);
     if (!gather->open || header->sequence >> 1 != gather->step) {
         return;
     }
-    exchange_count(&exchange->counters.gather_in, header->body_size);
-    exchange->participants[participant].data_ms = uv_now(&exchange->loop);
+    exchange_count(&worker->counters.gather_in, header->body_size);
+    atomic_store_explicit(&worker->counterparts[participant].data_ms, uv_now(&worker->loop),
+                          memory_order_relaxed);
     gather->have[which][participant] += header->body_size;
     if (gather->have[which][participant] == slice_size(exchange, participant)) {
-        slice_came(exchange);
+        slice_came(worker);
     }
 }
 
@@ -241,7 +255,7 @@ bool gather_owes(const struct exchange *exchange, uint32_t participant, char *te
     }
     if (text != NULL) {
         (void)snprintf(text, size, "gather of step %" PRIu64 ", %zu of %zu bytes came",
-                       gather->step, have, wanted);
+                       atomic_load(&gather->step), have, wanted);
     }
     return true;
 }

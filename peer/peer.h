@@ -3,7 +3,7 @@
  *   mesh      the listening socket and one control connection to every other node: small frames,
  *             never behind bulk data; who is there, who is gone and why          (loop thread)
  *   exchange  the bulk connections of one generation of one job and the ordered fold over them:
- *             values of canonical nodes out, the owners' answers back             (own thread)
+ *             values of canonical nodes out, the owners' answers back             (own threads)
  *   fetch     another node's data in pieces: server threads, a blocking client  (fetch.h)
  *   transport the seam between socket and frames: plain, or TLS 1.3 (trust/trust.h)
  *   link      one connection: frames, handshake, queue, counters                  (private)
@@ -190,7 +190,8 @@ bool mesh_peer_stats_of(const struct mesh *mesh, uint32_t node_id,
  *
  * Threads: open, adopt, direct, close on the loop; begin, push, pull on one compute thread; gather,
  * cancel, stats on any. Callbacks of the settings on_* come on the loop; finish is called on the
- * exchange thread.
+ * exchange's threads: each has the chunks and connections of its streams, so several streams use
+ * several cores. Nothing else shows how many there are, and no bit depends on it.
  *
  * A step: exchange_begin(step, rows, chunk_rows); then each chunk is pushed once and pulled once:
  * all are pushed, in any order, before the first is pulled; or, where everybody pushes in ascending
@@ -214,8 +215,8 @@ struct exchange_participant { /* copied by exchange_open; in rank order */
 };
 
 /* What the owner of a chunk makes of the folded z[rows]: residual[rows], panel_losses[panels].
- * Pure; reads only what does not change. An error ends the exchange for everyone, with its
- * sentence. */
+ * Pure; reads only what does not change; on several threads at once. An error ends the exchange for
+ * everyone, with its sentence. */
 typedef int exchange_finish_fn(void *context, uint64_t step, uint32_t chunk, uint32_t rows,
                                const double *z, float *residual, double *panel_losses,
                                struct err *err);
@@ -237,11 +238,14 @@ struct exchange_settings {
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
     size_t rank;               /* this node's place among them */
     uint32_t streams;          /* bulk connections of a pair, 1 .. 16; 0: 4. All must agree */
+    uint32_t threads;          /* exchange threads of this node, at most one a stream (others may
+                                  have another number); 0: one for each four cores it may use */
     uint32_t chunk_rows_max;   /* over all steps of the generation, evaluation included */
     uint32_t chunks_max;       /* likewise */
     uint32_t panel_rows;       /* rows of a panel: 2048 in the policy */
-    size_t window_size; /* bytes of values that may be ahead of an owner's answers (two chunks at
-                           least); 0: 512 KiB to a participant on this host, 8 MiB to others */
+    size_t window_size; /* bytes of values that may be ahead of an owner's answers, of each thread
+                           (two chunks at least); 0: 512 KiB to a participant on this host, 8 MiB to
+                           others */
     uint32_t connect_timeout_ms; /* for all links to be up; 0: 60000 */
     uint32_t silence_ms;  /* a link on which nothing comes for so long has failed; 0: 10000. Idle
                              links carry a small frame at a quarter of it */
@@ -271,15 +275,17 @@ struct exchange_stats {
     uint64_t wire_out, wire_in;       /* all bytes with headers, handshakes and idle frames */
     uint64_t steps;                   /* begun */
     uint64_t folds;                   /* chunks folded here */
-    uint64_t fold_ns;                 /* time in fold and finish, exchange thread */
+    uint64_t fold_ns;                 /* time in fold and finish, of all threads */
     uint64_t pull_wait_ns;            /* time the compute thread waited in exchange_pull */
-    uint64_t ahead_max;               /* chunks of one participant that lay here at once, at most */
+    uint64_t ahead_max;               /* chunks of one participant that lay here at once, at most;
+                                         the sum over the threads */
     uint64_t stale_frames;            /* of another generation: dropped */
     uint64_t refused;                 /* incoming links of wrong generation, identity, policy */
     size_t links_up, links_count;
+    size_t threads;
 };
 
-/* Allocates all step buffers, starts the thread, begins to dial. ERR_NOMEM names the size. */
+/* Allocates all step buffers, starts the threads, begins to dial. ERR_NOMEM names the size. */
 int exchange_open(const struct exchange_settings *settings, uv_loop_t *loop,
                   struct exchange **ret_exchange, struct err *err);
 /* Takes incoming->transport, a bulk connection that the mesh handed over for this job; answers it.
@@ -293,8 +299,9 @@ void exchange_direct(struct exchange *exchange, uint32_t bits);
  * only who still needs it. Nothing when it has failed already. */
 void exchange_cancel(struct exchange *exchange, const char *reason);
 /* The compute thread has left push and pull for good (cancel first where it may not have). Sends
- * what is queued (at most 2 s), says goodbye, ends the thread; never hangs. on_closed (may be NULL)
- * comes on the loop; the exchange is freed then and no other callback comes after exchange_close.
+ * what is queued (at most 2 s), says goodbye, ends the threads; never hangs. on_closed (may be
+ * NULL) comes on the loop; the exchange is freed then and no other callback comes after
+ * exchange_close.
  */
 void exchange_close(struct exchange *exchange, void (*on_closed)(void *context), void *context);
 

@@ -1,7 +1,7 @@
 /* The exchange between processes of this machine, over 127.0.0.1.
  *
- *   bench_exchange [--processes N] [--streams S] [--chunk-rows R] [--seconds T] [--tls yes] [SIZE
- * …]
+ *   bench_exchange [--processes N] [--streams S] [--threads T] [--chunk-rows R] [--seconds T]
+ *                  [--tls yes] [SIZE …]
  *
  * A step is one ordered fold of SIZE bytes of binary64 (64K, 1M …): each process pushes the values
  * of its one canonical node for SIZE/8 rows and pulls the answers, a binary32 residual for each
@@ -39,7 +39,7 @@
 #define REPEATS_MIN   5
 
 struct bench {
-    uint32_t processes, rank, streams, chunk_rows;
+    uint32_t processes, rank, streams, threads, chunk_rows;
     double seconds;
     uint16_t ports[PROCESSES_MAX];
     uint64_t rows[SIZES_MAX];
@@ -310,6 +310,7 @@ static int run_process(void)
                                          .participants_count = bench.processes,
                                          .rank = bench.rank,
                                          .streams = bench.streams,
+                                         .threads = bench.threads,
                                          .chunk_rows_max = chunk_rows_max,
                                          .chunks_max = chunks_max,
                                          .panel_rows = PANEL_ROWS,
@@ -428,6 +429,8 @@ int main(int argc, char **argv)
             bench.processes = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--streams") == 0) {
             bench.streams = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--threads") == 0) {
+            bench.threads = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--chunk-rows") == 0) {
             bench.chunk_rows = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--tls") == 0) {

@@ -30,6 +30,7 @@ struct frame_in_work {
 };
 
 static struct exchange exchange;
+static struct worker worker; /* its only one */
 static struct bulk bulks[NODES];
 static struct bulk_slot slots[NODES];
 static struct frame_in_work work[NODES];
@@ -56,6 +57,7 @@ static void set_up(uint32_t rank)
     static struct participant participants[NODES];
     const uint64_t bounds[NODES + 1] = {0, 3, 8, 11};
     memset(&exchange, 0, sizeof(exchange));
+    memset(&worker, 0, sizeof(worker));
     memset(participants, 0, sizeof(participants));
     memset(work, 0, sizeof(work));
     memset(slots, 0, sizeof(slots));
@@ -65,15 +67,20 @@ static void set_up(uint32_t rank)
     exchange.settings.chunks_max = CHUNKS;
     exchange.settings.panel_rows = PANEL_ROWS;
     exchange.settings.finish = finish;
-    exchange.state = EXCHANGE_READY;
+    worker.state = EXCHANGE_READY;
     exchange.rank = rank;
     exchange.participants = participants;
     exchange.participants_count = NODES;
     exchange.coordinates_end = bounds[NODES];
     exchange.slots = slots;
-    exchange.held_last = &exchange.held;
-    ASSERT(uv_loop_init(&exchange.loop) == 0);
-    ASSERT(uv_idle_init(&exchange.loop, &exchange.gather.copying) == 0);
+    exchange.workers = &worker;
+    exchange.workers_count = 1;
+    ASSERT(pthread_mutex_init(&exchange.lock, NULL) == 0);
+    worker.exchange = &exchange;
+    ASSERT(pthread_mutex_init(&worker.step_lock, NULL) == 0);
+    worker.held_last = &worker.held;
+    ASSERT(uv_loop_init(&worker.loop) == 0);
+    ASSERT(uv_idle_init(&worker.loop, &exchange.gather.copying) == 0);
     mailbox_init(&exchange.compute_box);
     mailbox_init(&exchange.loop_box);
     ASSERT(fold_plan_init_bounds(&exchange.plan, bounds, NODES, &err) == 0);
@@ -84,7 +91,7 @@ static void set_up(uint32_t rank)
         participants[p].end = bounds[p + 1];
         participants[p].nodes_count = nodes_cover(bounds[p], bounds[p + 1], nodes);
         memset(&bulks[p], 0, sizeof(bulks[p]));
-        bulks[p].exchange = &exchange;
+        bulks[p].worker = &worker;
         bulks[p].participant = p;
         bulks[p].state = BULK_UP;
         bulks[p].link.state = LINK_ENDED; /* Takes what is sent, and answers. */
@@ -92,6 +99,7 @@ static void set_up(uint32_t rank)
         slots[p].bulk = p == rank ? NULL : &bulks[p];
     }
     ASSERT(steps_open(&exchange, &err) == 0);
+    ASSERT(steps_open_worker(&worker, &err) == 0);
     ASSERT(gather_open(&exchange, &err) == 0);
 }
 
@@ -107,20 +115,23 @@ static void tear_down(void)
         }
     }
     uv_close((uv_handle_t *)&exchange.gather.copying, NULL);
-    ASSERT(uv_run(&exchange.loop, UV_RUN_DEFAULT) == 0);
-    ASSERT(uv_loop_close(&exchange.loop) == 0);
+    ASSERT(uv_run(&worker.loop, UV_RUN_DEFAULT) == 0);
+    ASSERT(uv_loop_close(&worker.loop) == 0);
     while (mailbox_take(&exchange.compute_box) != NULL) {
     }
     mailbox_done(&exchange.compute_box);
     mailbox_done(&exchange.loop_box);
+    steps_done_worker(&worker);
     steps_done(&exchange);
+    ASSERT(pthread_mutex_destroy(&worker.step_lock) == 0);
+    ASSERT(pthread_mutex_destroy(&exchange.lock) == 0);
     gather_done(&exchange);
     fold_plan_done(&exchange.plan);
 }
 
 static bool step_is_over(void)
 {
-    for (uint32_t c = 0; c < exchange.chunks; c++) {
+    for (uint32_t c = 0; c < worker.chunks; c++) {
         if (!exchange.chunk[c].complete) {
             return false;
         }
@@ -130,19 +141,19 @@ static bool step_is_over(void)
 
 static void begin(uint64_t rows)
 {
-    struct begin_message mail = {.step = exchange.step + 1, .rows = rows, .chunk_rows = CHUNK_ROWS};
+    struct begin_message mail = {.step = worker.step + 1, .rows = rows, .chunk_rows = CHUNK_ROWS};
     if (step_is_over()) {
         while (mailbox_take(&exchange.compute_box) != NULL) {
         }
-        steps_begin(&exchange, &mail);
+        steps_begin(&worker, &mail);
     }
 }
 
 static void push(uint32_t chunk)
 {
-    if (exchange.begun && chunk < exchange.chunks && !exchange.chunk[chunk].pushed) {
+    if (worker.begun && chunk < worker.chunks && !exchange.chunk[chunk].pushed) {
         exchange.chunk[chunk].values = values[chunk];
-        steps_push(&exchange, &exchange.chunk[chunk]);
+        steps_push(&worker, &exchange.chunk[chunk]);
     }
 }
 
@@ -150,7 +161,7 @@ static void fail(uint32_t peer, struct err *err)
 {
     ASSERT(err->code < 0);
     ASSERT(err->text[0] != '\0');
-    exchange_fail(&exchange, peer, err);
+    exchange_fail(&worker, peer, err);
 }
 
 static void finish_frame(uint32_t peer)
@@ -171,7 +182,7 @@ static void frame(uint32_t peer, uint16_t kind, uint64_t step, uint32_t chunk, u
     struct frame_in_work *at = &work[peer];
     struct err err = {0};
     finish_frame(peer);
-    if (exchange.state != EXCHANGE_READY) {
+    if (worker.state != EXCHANGE_READY) {
         return;
     }
     at->header = (struct frame_header){.body_size = body_size,
@@ -198,12 +209,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     set_up(data[0] % NODES);
-    for (size_t at = 1; at + 4 <= size && exchange.state == EXCHANGE_READY; at += 4) {
+    for (size_t at = 1; at + 4 <= size && worker.state == EXCHANGE_READY; at += 4) {
         uint32_t operation = data[at];
         uint32_t a = data[at + 1];
         uint32_t b = (uint32_t)data[at + 2] | (uint32_t)data[at + 3] << 8;
         uint32_t peer = (exchange.rank + 1 + operation / 8 % 2) % NODES;
-        uint64_t step = exchange.step + operation / 16 % 4;
+        uint64_t step = worker.step + operation / 16 % 4;
         if (operation % 8 == 0) {
             begin(b % ROWS + 1);
         } else if (operation % 8 == 1) {
@@ -215,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint32_t p = 0; p < NODES; p++) {
         finish_frame(p);
     }
-    ASSERT(exchange.state == EXCHANGE_READY || exchange.failure.text[0] != '\0');
+    ASSERT(worker.state == EXCHANGE_READY || exchange.failure.text[0] != '\0');
     tear_down();
     return 0;
 }

@@ -73,7 +73,7 @@ static int finish(void *context, uint64_t step, uint32_t chunk, uint32_t rows, c
 {
     const struct cluster_node *node = context;
     const struct cluster_settings *settings = &node->cluster->settings;
-    if (step == settings->fail_finish_at && chunk == 0) {
+    if (step == settings->fail_finish_at && (chunk == 0 || settings->fail_finish_everywhere)) {
         return err_set(err, ERR_DIVERGED, "step 3: the loss is not finite");
     }
     finish_rows((uint64_t)chunk * settings->chunk_rows, rows, z, residual, panel_losses);
@@ -419,6 +419,7 @@ void cluster_start(struct cluster *cluster)
             .participants_count = settings->nodes,
             .rank = i,
             .streams = settings->streams,
+            .threads = settings->threads + (settings->mixed ? i : 0),
             .chunk_rows_max = settings->chunk_rows,
             .chunks_max = chunks_max(settings),
             .panel_rows = CLUSTER_PANEL_ROWS,

@@ -33,6 +33,8 @@ struct cluster_settings {
     uint32_t nodes;
     uint64_t coordinates;
     uint32_t streams;
+    uint32_t threads; /* 0: the usual number */
+    bool mixed;       /* node i has i more */
     uint32_t chunk_rows;
     size_t window_size; /* 0: the usual one */
     struct cluster_step steps[CLUSTER_STEPS_MAX];
@@ -43,11 +45,12 @@ struct cluster_settings {
     bool pumps;            /* with secure: a thread for each connection */
     bool secure;           /* TLS, each node with a certificate of its own */
     uint32_t silence_ms, connect_timeout_ms, progress_ms;
-    uint64_t gather_at;      /* a step after which all gather; 0: none */
-    uint32_t pause_us;       /* between steps, at random */
-    uint32_t played_by_hand; /* these nodes' bits have a mesh at most: the test is them */
-    uint64_t fail_finish_at; /* a step in which the owner of chunk 0 cannot finish; 0: none */
-    uint64_t stop_at;        /* a step before which node stop_node computes no more; 0: none */
+    uint64_t gather_at;          /* a step after which all gather; 0: none */
+    uint32_t pause_us;           /* between steps, at random */
+    uint32_t played_by_hand;     /* these nodes' bits have a mesh at most: the test is them */
+    uint64_t fail_finish_at;     /* a step in which the owner of chunk 0 cannot finish; 0: none */
+    bool fail_finish_everywhere; /* ... nor any owner of any chunk */
+    uint64_t stop_at;            /* a step before which node stop_node computes no more; 0: none */
     uint32_t stop_node;
 };
 

@@ -68,6 +68,7 @@ START_TEST(defaults_make_a_node_alone_on_loopback)
     ck_assert_uint_eq(config.peers.count, 1);
     ck_assert_str_eq(config_peer(&config, 1)->name, "a");
     ck_assert_uint_eq(config.streams, 4);
+    ck_assert_uint_eq(config.exchange_threads, 0);
     ck_assert_uint_eq(config.limits.storage_free, 1U << 30);
     ck_assert_uint_eq(config.limits.cache, UINT64_C(64) << 30);
     TOLD("tls: off, since it is absent and all addresses are loopback: whoever is on this machine "

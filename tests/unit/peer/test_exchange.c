@@ -9,6 +9,8 @@
 
 static struct cluster cluster;
 static bool secure, pumps;
+static uint32_t threads;
+static bool mixed;
 
 static void over_tls(void)
 {
@@ -21,11 +23,36 @@ static void over_pumps(void)
     pumps = true;
 }
 
+static void on_threads(void)
+{
+    threads = 4;
+}
+
+static void on_differing_threads(void)
+{
+    threads = 1;
+    mixed = true;
+}
+
+static void on_threads_over_tls(void)
+{
+    threads = 4;
+    secure = true;
+}
+
+static void on_threads_over_pumps(void)
+{
+    threads = 2;
+    over_pumps();
+}
+
 static struct cluster_settings usual(uint32_t nodes)
 {
     struct cluster_settings settings = {.nodes = nodes,
                                         .coordinates = 13,
-                                        .streams = 2,
+                                        .streams = threads != 0 ? 4 : 2,
+                                        .threads = threads,
+                                        .mixed = mixed,
                                         .chunk_rows = 16,
                                         .steps = {{1, 100}, {2, 100}, {3, 7}, {4, 100}, {9, 250}},
                                         .steps_count = 5,
@@ -66,7 +93,12 @@ START_TEST(every_cluster_gives_the_digests_of_one_sum)
     cluster_close(&cluster);
     check_digests();
     for (uint32_t i = 0; i < settings.nodes; i++) {
+        size_t wanted = threads + (mixed ? i : 0); /* One a stream at most. */
         ck_assert_int_eq(cluster.nodes[i].ready, 1);
+        if (threads != 0) {
+            ck_assert_uint_eq(cluster.nodes[i].stats.threads,
+                              wanted < settings.streams ? wanted : settings.streams);
+        }
     }
 }
 END_TEST
@@ -105,7 +137,7 @@ START_TEST(nobody_is_ahead_of_the_answers_by_more_than_a_window)
     for (uint32_t p = 0; p < settings.nodes; p++) {
         uint64_t ahead = cluster.nodes[p].stats.ahead_max;
         ck_assert_uint_ge(ahead, 1);
-        ck_assert_uint_le(ahead, _i == 0 ? 2 : 5);
+        ck_assert_uint_le(ahead, (_i == 0 ? 2U : 5U) * (threads != 0 ? 4 : 1)); /* Each's. */
     }
 }
 END_TEST
@@ -276,11 +308,11 @@ START_TEST(settings_that_cannot_be_are_refused)
 }
 END_TEST
 
-Suite *unit_suite(void)
+static void add_tests(Suite *suite, const char *name, SFun setup)
 {
-    Suite *suite = suite_create("exchange");
-    TCase *tcase = tcase_create("exchange");
+    TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 90);
+    tcase_add_unchecked_fixture(tcase, setup, NULL);
     tcase_add_loop_test(tcase, every_cluster_gives_the_digests_of_one_sum, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_loop_test(tcase, folds_in_tree_order_whatever_arrives_first, 0, 9);
@@ -289,27 +321,21 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, chunks_larger_than_a_frame_piece_arrive_whole);
     tcase_add_test(tcase, every_participant_sees_the_same_word_in_the_same_step);
     tcase_add_loop_test(tcase, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
+    suite_add_tcase(suite, tcase);
+}
+
+Suite *unit_suite(void)
+{
+    Suite *suite = suite_create("exchange");
+    add_tests(suite, "exchange", NULL);
+    add_tests(suite, "tls", over_tls);
+    add_tests(suite, "threads", on_threads);
+    add_tests(suite, "differing_threads", on_differing_threads);
+    add_tests(suite, "threads_tls", on_threads_over_tls);
+    add_tests(suite, "pumped", over_pumps);
+    add_tests(suite, "threads_pumped", on_threads_over_pumps);
+    TCase *tcase = tcase_create("settings");
     tcase_add_test(tcase, settings_that_cannot_be_are_refused);
     suite_add_tcase(suite, tcase);
-    TCase *tls = tcase_create("tls");
-    tcase_set_timeout(tls, 90);
-    tcase_add_unchecked_fixture(tls, over_tls, NULL);
-    tcase_add_loop_test(tls, every_cluster_gives_the_digests_of_one_sum, 0,
-                        sizeof(shapes) / sizeof(shapes[0]));
-    tcase_add_loop_test(tls, folds_in_tree_order_whatever_arrives_first, 0, 9);
-    tcase_add_loop_test(tls, each_element_leaves_once_and_returns_once, 0, 4);
-    tcase_add_test(tls, chunks_larger_than_a_frame_piece_arrive_whole);
-    tcase_add_loop_test(tls, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
-    suite_add_tcase(suite, tls);
-    TCase *pumped = tcase_create("pumped");
-    tcase_set_timeout(pumped, 90);
-    tcase_add_unchecked_fixture(pumped, over_pumps, NULL);
-    tcase_add_loop_test(pumped, every_cluster_gives_the_digests_of_one_sum, 0,
-                        sizeof(shapes) / sizeof(shapes[0]));
-    tcase_add_loop_test(pumped, folds_in_tree_order_whatever_arrives_first, 0, 9);
-    tcase_add_loop_test(pumped, each_element_leaves_once_and_returns_once, 0, 4);
-    tcase_add_test(pumped, chunks_larger_than_a_frame_piece_arrive_whole);
-    tcase_add_loop_test(pumped, rank_0_gathers_both_vectors_while_steps_go_on, 0, 3);
-    suite_add_tcase(suite, pumped);
     return suite;
 }
