@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
     waiting = write_job(folder, "waiting", False)
     with Cluster(nodes=1) as cluster:
         job_id = cluster.submit(elastic)
-        cluster.wait_job(job_id, seconds=120)
+        cluster.wait_job(job_id, seconds=600)  # a sanitizer takes its time
         whole = digests(cluster, job_id)
     claims.claim(len(whole) == STEPS // EVERY, f"the undisturbed run keeps all its checkpoints: {len(whole)}")
 
