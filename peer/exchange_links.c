@@ -25,7 +25,7 @@ struct bulk_slot *links_slot(const struct exchange *exchange, uint32_t participa
     return &exchange->slots[(size_t)participant * exchange->settings.streams + stream];
 }
 
-#define PUMP_PROCESSORS_LEAST 4
+#define PUMP_PROCESSORS_LEAST 8
 #define PUMP_LINKS_MOST       32
 #define PUMP_ROWS_LEAST       8192 /* of a chunk: small frames lose more by the hand-over */
 

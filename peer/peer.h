@@ -232,7 +232,7 @@ struct exchange_settings {
     const char *policy;
     struct trust *trust; /* outlives the exchange; NULL: plain text */
     /* Whether each TLS connection seals and opens on a thread of its own (pump.h). Auto: where
-     * there are at least four processors, at most 32 connections, and chunks of 8192 rows. */
+     * there are at least eight processors, at most 32 connections, and chunks of 8192 rows. */
     enum exchange_pumps pumps;
     const struct exchange_participant *participants;
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */

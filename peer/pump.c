@@ -237,10 +237,12 @@ static ssize_t pump_read(struct transport *transport, const struct iovec *parts,
 {
     struct pump *pump = transport->state;
     uint64_t count = 0;
-    /* In this order: what is done after it is told anew. */
-    atomic_store(&pump->signalled, false);
+    /* In this order, and the jobs are looked at behind both: what is done before the store is seen
+     * then, what is done after it is told anew. The other way round a word could be read away and
+     * `signalled` stay true: nothing would ever be told again. */
     ssize_t got = read(pump->event_fd, &count, sizeof(count));
     ASSERT(got == (ssize_t)sizeof(count) || errno == EAGAIN);
+    atomic_store(&pump->signalled, false);
     return ask(pump, &pump->reads, parts, parts_count, err);
 }
 
