@@ -17,7 +17,7 @@
  *   device_share: no
  *   threads: 0                       # CPU workers; 0: as many as the process may run on
  *   streams: 4                       # bulk connections to a peer
- *   exchange_threads: 0              # for them, at most one each; 0: one for each four cores
+ *   exchange_threads: 0              # for them, at most one each; 0: one for each two cores
  *   state_dir: /var/lib/coppelius
  *   socket: /run/coppelius/coppeliusd.sock   # or off
  *   group: coppelius                 # may use the socket

@@ -9,7 +9,7 @@
 #include "peer/exchange_room.h"
 
 #define STREAMS            4
-#define CORES_A_WORKER     4
+#define CORES_A_WORKER     2
 #define CONNECT_TIMEOUT_MS 60000
 #define SILENCE_MS         10000
 #define PROGRESS_MS        300000

@@ -29,7 +29,7 @@ struct bulk_slot *links_slot(const struct exchange *exchange, uint32_t participa
 #define PUMP_LINKS_MOST       32
 #define PUMP_ROWS_LEAST       8192 /* of a chunk: small frames lose more by the hand-over */
 
-/* Whether connections have threads of their own. */
+/* Whether connections have threads of their own. Several exchange threads use the cores better. */
 static bool want_pumps(const struct exchange *exchange)
 {
     const struct exchange_settings *settings = &exchange->settings;
@@ -39,7 +39,7 @@ static bool want_pumps(const struct exchange *exchange)
     }
     CPU_ZERO(&set);
     return sched_getaffinity(0, sizeof(set), &set) == 0 &&
-           CPU_COUNT(&set) >= PUMP_PROCESSORS_LEAST &&
+           CPU_COUNT(&set) >= PUMP_PROCESSORS_LEAST && exchange->workers_count == 1 &&
            settings->chunk_rows_max >= PUMP_ROWS_LEAST &&
            (exchange->participants_count - 1) * settings->streams <= PUMP_LINKS_MOST;
 }
