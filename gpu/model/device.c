@@ -214,7 +214,7 @@ static bool plan_sequences(struct plan *plan)
     } else if (strcmp(plan->name, "qk-rope") == 0) {
         put_strided(plan, tokens * (shape->head / 2 / 8));
     } else if (strcmp(plan->name, "inverse-rope-qkv") == 0) {
-        put_strided(plan, tokens * (shape->width / 2 / 8));
+        put_strided(plan, 3 * tokens * (shape->width / 2 / 8));
     }
     return plan->count != 0;
 }
@@ -431,7 +431,7 @@ int model_device_plan(const char *name, const struct model_launch *launch, int t
         status = err_set(err, ERR_DEVICE, "device image '%s': %u rows; it serves %d", name,
                          launch->rows, SCATTER_LEAVES * MODEL_SCATTER_LEAF);
     } else if (strcmp(image->operands[0].name, "tokens") != 0 &&
-               (uint64_t)launch->shape.sequences * launch->shape.length * launch->shape.width / 8 >
+               (uint64_t)launch->shape.sequences * launch->shape.length * launch->shape.width / 4 >
                    UINT32_MAX) {
         status = err_set(err, ERR_DEVICE,
                          "device image '%s': %u x %u positions of width %u are more than it counts",

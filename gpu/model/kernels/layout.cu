@@ -124,37 +124,35 @@ KERNEL(qk_rope, THREADS)
     }
 }
 
-/* A thread 8 pairs of one head in all three parts: a warp writes whole stretches of a token's row.
- */
+/* A thread 8 pairs of one head in one part, the parts one after the other: three streams of
+ * addresses that differ in their highest bits alone would meet in the memory's banks. */
 KERNEL(inverse_rope_qkv, THREADS)
 {
     const model_shape &shape = args.launch.shape;
     const uint32_t half = shape.head / 2;
     const uint32_t octets = half / 8;
-    EACH(at, (uint64_t)tokens_of(shape) * shape.heads * octets)
+    const uint32_t of_part = tokens_of(shape) * shape.heads * octets;
+    EACH(number, 3ULL * of_part)
     {
-        const uint32_t token = (uint32_t)at / (shape.heads * octets);
-        const uint32_t head = (uint32_t)at / octets % shape.heads;
-        const uint32_t pair = (uint32_t)at % octets * 8;
-        const uint64_t from = head_index(shape, token, head) + pair;
-        half_t *to =
-            operand<half_t>(args, 5) + (uint64_t)token * 3 * shape.width + head * shape.head + pair;
-        uint4 low[3];
-        uint4 high[3];
-#pragma unroll
-        for (int part = 0; part < 3; part++) {
-            low[part] = *(const uint4 *)(operand<const half_t>(args, part) + from);
-            high[part] = *(const uint4 *)(operand<const half_t>(args, part) + from + half);
+        const uint32_t part = (uint32_t)number / of_part;
+        const uint32_t at = (uint32_t)number % of_part;
+        const uint32_t token = at / (shape.heads * octets);
+        const uint32_t head = at / octets % shape.heads;
+        const uint32_t pair = at % octets * 8;
+        const half_t *from =
+            operand<const half_t>(args, (int)part) + head_index(shape, token, head) + pair;
+        half_t *to = operand<half_t>(args, 5) + ((uint64_t)token * 3 + part) * shape.width +
+                     head * shape.head + pair;
+        uint4 low = *(const uint4 *)from;
+        uint4 high = *(const uint4 *)(from + half);
+        if (part < 2) {
+            turn(low, high,
+                 load_angles(operand<const float>(args, 3), operand<const float>(args, 4),
+                             token % shape.length * half + pair),
+                 -1.0F);
         }
-        const angles of = load_angles(operand<const float>(args, 3), operand<const float>(args, 4),
-                                      token % shape.length * half + pair);
-        turn(low[0], high[0], of, -1.0F);
-        turn(low[1], high[1], of, -1.0F);
-#pragma unroll
-        for (int part = 0; part < 3; part++) {
-            *(uint4 *)(to + part * shape.width) = low[part];
-            *(uint4 *)(to + part * shape.width + half) = high[part];
-        }
+        *(uint4 *)to = low;
+        *(uint4 *)(to + half) = high;
     }
 }
 
