@@ -1,5 +1,6 @@
 #include "daemon/api.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/api_room.h"
 
@@ -41,8 +43,88 @@ static bool is_member(int fd, const char *group, gid_t primary)
     return false;
 }
 
-/* Whether who dialled may ask; from gets who it is. */
-static bool may(const struct api *api, int fd, char *from, size_t from_size)
+/* ---- room for one more ---- */
+
+static bool is_live(const struct connection *connection)
+{
+    return connection->state <= CONNECTION_OPEN;
+}
+
+static size_t live_of(const struct api *api, uint64_t source)
+{
+    size_t count = 0;
+    for (const struct connection *at = api->connections; at != NULL; at = at->next) {
+        count += is_live(at) && at->source == source;
+    }
+    return count;
+}
+
+/* The one that may go: idle longest, of this source where `only`, else of the source with the
+ * most. NULL: all that could go are at work. */
+static struct connection *dispensable(struct api *api, uint64_t source, bool only)
+{
+    struct connection *found = NULL;
+    size_t most = 0;
+    for (struct connection *at = api->connections; at != NULL; at = at->next) {
+        if (!connection_is_idle(at) || (only && at->source != source)) {
+            continue;
+        }
+        size_t count = live_of(api, at->source);
+        if (found == NULL || count > most || (count == most && at->idle_ms <= found->idle_ms)) {
+            found = at; /* The list has the newest first. */
+            most = count;
+        }
+    }
+    return found;
+}
+
+/* Whether there is room, made where it must be. */
+static bool make_room(struct api *api, uint64_t source)
+{
+    size_t live = 0;
+    for (const struct connection *at = api->connections; at != NULL; at = at->next) {
+        live += is_live(at);
+    }
+    bool crowded = live_of(api, source) >= API_OF_A_SOURCE_MAX;
+    if (live < API_CONNECTIONS_MAX && !crowded) {
+        return true;
+    }
+    struct connection *goes = dispensable(api, source, crowded);
+    if (goes == NULL) {
+        return false;
+    }
+    connection_close(goes, "idle, and another one came when there was no room");
+    return true;
+}
+
+bool api_may_log(struct api *api)
+{
+    uint64_t now_ms = clock_now_ms();
+    if (api->logged == 0 || now_ms - api->log_from_ms >= 60000) {
+        api->log_from_ms = now_ms;
+        api->logged = 0;
+    }
+    return api->logged++ < API_LOG_MAX;
+}
+
+/* Users and addresses are counted apart. */
+static uint64_t source_of_user(uid_t user)
+{
+    return (UINT64_C(1) << 32) | user;
+}
+
+static uint64_t source_of_address(const char *from)
+{
+    char text[INET_ADDRSTRLEN] = "";
+    struct in_addr address = {0};
+    (void)snprintf(text, sizeof(text), "%.*s", (int)strcspn(from, ":"), from);
+    return inet_pton(AF_INET, text, &address) == 1 ? address.s_addr : 0;
+}
+
+/* ---- the admin socket ---- */
+
+/* Whether who dialled may command; from gets who it is. */
+static bool may(const struct api *api, int fd, char *from, size_t from_size, uint64_t *ret_source)
 {
     struct ucred peer;
     socklen_t size = sizeof(peer);
@@ -50,6 +132,7 @@ static bool may(const struct api *api, int fd, char *from, size_t from_size)
         return false;
     }
     (void)snprintf(from, from_size, "unix:pid=%d,uid=%u", peer.pid, peer.uid);
+    *ret_source = source_of_user(peer.uid);
     return peer.uid == 0 || peer.uid == geteuid() || is_member(fd, api->settings.group, peer.gid);
 }
 
@@ -77,28 +160,30 @@ static void on_dialled(uv_stream_t *listener, int status)
     if (copy < 0) {
         return;
     }
-    if (api->closing || api->stats.connections >= 2 * API_CONNECTIONS_MAX) {
+    if (api->closing || api->stats.connections >= API_SOCKETS_MAX) {
         (void)close(copy); /* Not even a sentence for a flood. */
         return;
     }
     char from[API_FROM_SIZE] = "unix";
-    bool allowed = may(api, copy, from, sizeof(from));
-    bool full = api_full(api);
+    uint64_t source = source_of_user((uid_t)-1);
+    bool allowed = may(api, copy, from, sizeof(from), &source);
+    bool looks = allowed || api->settings.others_look;
+    bool full = looks && !make_room(api, source);
     struct transport transport;
     transport_plain(&transport, copy);
     int flags = fcntl(copy, F_GETFL);
     (void)fcntl(copy, F_SETFL, flags | O_NONBLOCK);
     struct connection *connection =
-        connection_open(api, &transport, /* needs_hello= */ true, /* may_change= */ true, from);
+        connection_open(api, &transport, /* needs_hello= */ true, allowed, from, source);
     if (connection != NULL && full) {
         connection_refuse(connection, ERR_BUSY,
                           "too many connections to this daemon; try again soon");
-    } else if (connection != NULL && !allowed) {
-        char text[256];
+    } else if (connection != NULL && !looks) {
+        char text[320];
         (void)snprintf(
             text, sizeof(text),
             "you may not command this daemon: be root or in the group %s (`usermod -aG %s "
-            "USER`, then log in again)",
+            "USER`, then log in again); `socket_others: look` in its config lets everybody look",
             api->settings.group, api->settings.group);
         connection_refuse(connection, ERR_AUTH, text);
     }
@@ -127,7 +212,7 @@ static void make_folder(const char *path)
     }
 }
 
-static int listen_on(const char *path, const char *group, struct err *err)
+static int listen_on(const char *path, const char *group, bool for_all, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(address.sun_path)) {
@@ -153,7 +238,7 @@ static int listen_on(const char *path, const char *group, struct err *err)
         (void)unlink(path); /* Left by a daemon that was killed. */
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t before = umask(0117); /* 0660 from the first moment on. */
+    mode_t before = umask(for_all ? 0111 : 0117); /* 0666 or 0660 from the first moment on. */
     int status = fd < 0 ? -1 : bind(fd, (const struct sockaddr *)&address, sizeof(address));
     int error = errno;
     (void)umask(before);
@@ -184,7 +269,7 @@ int api_open(uv_loop_t *loop, const struct api_settings *settings, struct api **
 {
     int fd = -1;
     if (settings->socket_path[0] != '\0') {
-        fd = listen_on(settings->socket_path, settings->group, err);
+        fd = listen_on(settings->socket_path, settings->group, settings->others_look, err);
         if (fd < 0) {
             return err->code;
         }
@@ -265,9 +350,10 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     }
 }
 
-bool api_full(const struct api *api)
+bool api_full(struct api *api, const char *from)
 {
-    return api->closing || api->stats.connections >= API_CONNECTIONS_MAX;
+    return api->closing || api->stats.connections >= API_SOCKETS_MAX ||
+           !make_room(api, source_of_address(from));
 }
 
 void api_take(struct api *api, const struct transport *transport, const char *from)
@@ -281,8 +367,8 @@ void api_take(struct api *api, const struct transport *transport, const char *fr
         (void)snprintf(who, sizeof(who), "%s,%s=%s", from, trust_kind_name(identity->kind),
                        identity->name);
     }
-    struct connection *connection =
-        connection_open(api, transport, /* needs_hello= */ false, may_change, who);
+    struct connection *connection = connection_open(api, transport, /* needs_hello= */ false,
+                                                    may_change, who, source_of_address(from));
     if (connection != NULL && identity != NULL && identity->kind == TRUST_NODE) {
         (void)snprintf(connection->node, sizeof(connection->node), "%s", identity->name);
         connection->stranger = !identity->member;

@@ -57,6 +57,7 @@ static const char *check_socket(const char *text)
                : "must be an absolute path of at most 107 bytes (a unix socket's limit), or off";
 }
 
+static const char *const socket_others[] = {"none", "look", NULL};
 static const char *const roles[] = {"trainer", "arbiter", "spare", NULL};
 static const char *const levels[] = {"error", "warning", "notice", "info", "debug", NULL};
 
@@ -247,6 +248,12 @@ static const struct yaml_key keys[] = {
      .initial = "coppelius",
      .check = check_name,
      .about = "who may use the admin socket besides root"},
+    {.name = "socket_others",
+     .type = YAML_CHOICE,
+     .offset = offsetof(struct config, socket_others),
+     .initial = "none",
+     .choices = socket_others,
+     .about = "what other users of this machine may do through it: none, or look"},
     {.name = "http",
      .type = YAML_MAP,
      .offset = offsetof(struct config, http),

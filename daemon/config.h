@@ -21,6 +21,7 @@
  *   state_dir: /var/lib/coppelius
  *   socket: /run/coppelius/coppeliusd.sock   # or off
  *   group: coppelius                 # may use the socket
+ *   socket_others: none              # or look: every other user of the machine may look
  *   http: {listen: 127.0.0.1:7621, token_file: /etc/coppelius/http.token}   # listen may be off
  *   tls: {}                          # files of state_dir/tls; or their paths, below; or off
  *   insecure: no                     # yes: with tls: off, plain text between machines is meant
@@ -42,6 +43,7 @@
 #define CONFIG_PEERS_MAX    64
 #define CONFIG_ADDRESS_SIZE 24
 
+enum config_others { CONFIG_OTHERS_NONE, CONFIG_OTHERS_LOOK };
 enum config_role { CONFIG_TRAINER, CONFIG_ARBITER, CONFIG_SPARE };
 
 struct config_peer {
@@ -66,6 +68,7 @@ struct config {
     char *state_dir;
     char *socket; /* "": none */
     char *group;
+    int socket_others; /* enum config_others */
     struct {
         char *listen; /* "": no HTTP */
         char *token_file;

@@ -62,7 +62,10 @@ void connection_close(struct connection *connection, const char *why)
     connection->state = CONNECTION_CLOSED;
     if (why != NULL) {
         connection->api->stats.cut++;
-        log_info("ctl.cut", "from=%s reason=\"%s\"", connection->from, why);
+        if (api_may_log(connection->api)) {
+            log_info("ctl.cut", "from=%s cut_total=%llu reason=\"%s\"", connection->from,
+                     (unsigned long long)connection->api->stats.cut, why);
+        }
     }
     ask_drop(connection);
     uv_close((uv_handle_t *)&connection->poll, on_poll_closed);
@@ -77,6 +80,7 @@ static void on_written(struct connection *connection)
         connection_close(connection, NULL);
         return;
     }
+    connection->idle_ms = clock_now_ms();
     ask_on_written(connection);
     if (connection->state == CONNECTION_OPEN && !connection->writing) {
         read_on(connection);
@@ -151,7 +155,10 @@ static void refuse(struct connection *connection, int code, const char *text)
     connection->state = CONNECTION_ENDING;
     connection->reading = false;
     connection->api->stats.refused++;
-    log_notice("ctl.refused", "from=%s reason=\"%s\"", connection->from, text);
+    if (api_may_log(connection->api)) {
+        log_notice("ctl.refused", "from=%s refused_total=%llu reason=\"%s\"", connection->from,
+                   (unsigned long long)connection->api->stats.refused, text);
+    }
     connection_flush(connection);
 }
 
@@ -227,6 +234,7 @@ static void on_request(struct connection *connection, const struct frame *frame)
         return;
     }
     connection->api->stats.requests++;
+    connection->idle_ms = clock_now_ms();
     ask_begin(connection, (const Ctl__Request *)(const void *)message);
     message_free(message);
 }
@@ -349,9 +357,19 @@ static void read_on(struct connection *connection)
     watch(connection);
 }
 
+bool connection_is_idle(const struct connection *connection)
+{
+    return connection->state <= CONNECTION_OPEN && connection->ask.state == ASK_IDLE &&
+           !connection->ask.busy && !connection->writing;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct connection *connection = OWNER_OF(timer, struct connection, timer);
+    if (connection_is_idle(connection) && clock_now_ms() - connection->idle_ms >= API_IDLE_MS) {
+        connection_close(connection, "nothing was asked for 10 minutes");
+        return;
+    }
     bool waits = connection->writing || connection->state == CONNECTION_HELLO;
     if (waits && clock_now_ms() >= connection->deadline_ms) {
         connection_close(connection, connection->writing ? "it does not take its answer"
@@ -364,7 +382,8 @@ static void on_tick(uv_timer_t *timer)
 }
 
 struct connection *connection_open(struct api *api, const struct transport *transport,
-                                   bool needs_hello, bool may_change, const char *from)
+                                   bool needs_hello, bool may_change, const char *from,
+                                   uint64_t source)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
     ASSERT(connection != NULL);
@@ -373,7 +392,9 @@ struct connection *connection_open(struct api *api, const struct transport *tran
     connection->may_change = may_change;
     connection->state = needs_hello ? CONNECTION_HELLO : CONNECTION_OPEN;
     connection->sequence = needs_hello ? 0 : 1; /* WELCOME was 0. */
-    connection->deadline_ms = clock_now_ms() + API_HELLO_MS;
+    connection->idle_ms = clock_now_ms();
+    connection->deadline_ms = connection->idle_ms + API_HELLO_MS;
+    connection->source = source;
     (void)snprintf(connection->from, sizeof(connection->from), "%s", from);
     if (uv_poll_init(api->loop, &connection->poll, transport->fd) != 0) {
         transport_close(&connection->transport);

@@ -35,6 +35,8 @@ struct connection {
     int events;           /* what poll waits for; 0: nothing */
     bool input_ended;     /* the client has closed its side */
     uint64_t deadline_ms; /* for HELLO or for the write in flight */
+    uint64_t idle_ms;     /* since when nothing is asked: connection_is_idle() */
+    uint64_t source;      /* who it counts for: the user on this machine, or the IPv4 address */
     uint64_t sequence;    /* of the next frame out */
     struct buf in;        /* not yet parsed */
     struct buf out;       /* being written, or made for the next write */
@@ -45,11 +47,15 @@ struct connection {
 /* Takes the transport. needs_hello: it is a unix socket's. NULL where libuv refuses it (the
  * transport is closed). */
 struct connection *connection_open(struct api *api, const struct transport *transport,
-                                   bool needs_hello, bool may_change, const char *from);
+                                   bool needs_hello, bool may_change, const char *from,
+                                   uint64_t source);
 /* Says why it is not let in, then ends; before WELCOME only. */
 void connection_refuse(struct connection *connection, int code, const char *text);
 /* Ends at once; nothing more is written. */
 void connection_close(struct connection *connection, const char *why);
+
+/* It waits for a HELLO or for a question: nothing is lost by ending it. */
+bool connection_is_idle(const struct connection *connection);
 
 /* Appends a reply; sent by connection_flush. */
 void connection_reply(struct connection *connection, Ctl__Reply *reply);

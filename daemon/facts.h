@@ -81,6 +81,9 @@ struct facts_cluster {
     uint64_t tls_handshakes; /* done */
     uint64_t tls_failures[FACTS_TLS_FAILURES];
     uint64_t tls_cut;             /* connections of removed members */
+    uint64_t peer_turned_away;    /* connections over the rate (peer/gate.h) */
+    uint64_t peer_refused;        /* ... with a HELLO that is not let in */
+    uint64_t peer_late;           /* ... with none in time, or cut for others */
     char reason[FACTS_TEXT_SIZE]; /* why it is not healthy (no leader, no majority, …); "" where it
                                      is */
     /* The last things that happened to the cluster, newest last. */

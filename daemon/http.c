@@ -19,6 +19,8 @@
 /* A connection's age within its request, so that nobody keeps one by a byte now and then. */
 struct http_peer {
     int fd; /* -1: free */
+    uint32_t address;
+    bool ended; /* shut by us: libmicrohttpd has not noticed yet */
     uint64_t since_ms;
 };
 
@@ -31,7 +33,7 @@ struct http {
     uint16_t port;
     struct http_settings settings;
     struct http_stats stats;
-    struct http_peer peers[HTTP_CONNECTIONS_MAX];
+    struct http_peer peers[HTTP_SOCKETS_MAX];
     void (*on_closed)(void *context);
     void *on_closed_context;
 };
@@ -265,9 +267,54 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return MHD_YES;
 }
 
+static bool is_live(const struct http_peer *peer)
+{
+    return peer->fd >= 0 && !peer->ended;
+}
+
+static void end(struct http_peer *peer)
+{
+    peer->ended = true;
+    (void)shutdown(peer->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes. */
+}
+
+static size_t live_of(const struct http *http, uint32_t address)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
+        count += is_live(&http->peers[i]) && http->peers[i].address == address;
+    }
+    return count;
+}
+
+/* One too many: of the address with the most connections, the one ends that has had its request's
+ * time for longest; answers take no time, so it waits for its client. */
+static void make_room(struct http *http)
+{
+    struct http_peer *oldest = NULL;
+    size_t live = 0;
+    size_t most = 0;
+    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
+        struct http_peer *peer = &http->peers[i];
+        if (!is_live(peer)) {
+            continue;
+        }
+        size_t count = live_of(http, peer->address);
+        live++;
+        if (oldest == NULL || count > most ||
+            (count == most && peer->since_ms < oldest->since_ms)) {
+            oldest = peer;
+            most = count;
+        }
+    }
+    if (live > HTTP_CONNECTIONS_MAX) {
+        end(oldest);
+    }
+}
+
 static struct http_peer *peer_of(struct http *http, int fd)
 {
-    for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
         if (http->peers[i].fd == fd) {
             return &http->peers[i];
         }
@@ -283,6 +330,17 @@ static int fd_of(struct MHD_Connection *connection)
     return info->connect_fd;
 }
 
+static uint32_t address_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct sockaddr_in address = {0};
+    if (info != NULL && info->client_addr != NULL && info->client_addr->sa_family == AF_INET) {
+        memcpy(&address, info->client_addr, sizeof(address));
+    }
+    return address.sin_addr.s_addr;
+}
+
 static void on_connection(void *context, struct MHD_Connection *connection, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -292,10 +350,14 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     struct http_peer *peer =
         peer_of(http, code == MHD_CONNECTION_NOTIFY_STARTED ? /* a free one */ -1 : fd);
     if (peer == NULL) {
-        return; /* No more than HTTP_CONNECTIONS_MAX are let in; then its idle limit alone holds. */
+        return; /* No more than HTTP_SOCKETS_MAX are let in; then its idle limit alone holds. */
     }
-    peer->fd = code == MHD_CONNECTION_NOTIFY_STARTED ? fd : -1;
-    peer->since_ms = clock_now_ms();
+    if (code != MHD_CONNECTION_NOTIFY_STARTED) {
+        peer->fd = -1;
+        return;
+    }
+    *peer = (struct http_peer){fd, address_of(connection), false, clock_now_ms()};
+    make_room(http);
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **request,
@@ -313,10 +375,10 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 static void sweep(struct http *http)
 {
     uint64_t now_ms = clock_now_ms();
-    for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
         struct http_peer *peer = &http->peers[i];
-        if (peer->fd >= 0 && now_ms - peer->since_ms > HTTP_REQUEST_MS) {
-            (void)shutdown(peer->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes. */
+        if (is_live(peer) && now_ms - peer->since_ms > HTTP_REQUEST_MS) {
+            end(peer);
         }
     }
 }
@@ -402,13 +464,13 @@ int http_open(uv_loop_t *loop, const struct http_settings *settings, struct http
     }
     http->settings = *settings;
     http->port = port;
-    for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
         http->peers[i].fd = -1;
     }
     /* The pool holds the head and, behind it, the response's own head. */
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL, /* port= */ 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_SOCKETS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEAD_MAX + 4096,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);

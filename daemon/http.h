@@ -9,9 +9,10 @@
  *
  * Nothing can be changed through it. libmicrohttpd parses; its epoll descriptor and its timeout
  * are polled by the loop, so every answer is made on the loop. Limits: a head of 8 KiB, 64
- * connections, 5 s without a byte, 10 s for a request as a whole; no body; after every error the
- * connection is closed. Where a token is set, metrics, targets and status need `Authorization:
- * Bearer TOKEN`; health and the empty page do not. */
+ * connections (for one more the oldest request of the address with the most makes way), 5 s without
+ * a byte, 10 s for a request as a whole; no body; after every error the connection is closed. Where
+ * a token is set, metrics, targets and status need `Authorization: Bearer TOKEN`; health and the
+ * empty page do not. */
 #ifndef COPPELIUS_DAEMON_HTTP_H
 #define COPPELIUS_DAEMON_HTTP_H
 
@@ -25,6 +26,7 @@
 
 #define HTTP_HEAD_MAX        8192
 #define HTTP_CONNECTIONS_MAX 64
+#define HTTP_SOCKETS_MAX     128 /* with those that are being ended */
 #define HTTP_IDLE_S          5
 #define HTTP_REQUEST_MS      10000
 #define HTTP_TOKEN_MAX       256

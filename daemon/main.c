@@ -209,7 +209,8 @@ static void on_ctl(void *context, const struct peer_incoming *given)
     struct program *program = context;
     struct peer_incoming incoming = *given;
     struct err err = {0};
-    if (!program->services_open || program->services.closing || api_full(program->services.api)) {
+    if (!program->services_open || program->services.closing ||
+        api_full(program->services.api, incoming.address)) {
         peer_refuse(&incoming, ERR_BUSY, "too many connections to this daemon; try again soon");
         return;
     }

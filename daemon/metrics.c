@@ -128,6 +128,14 @@ static void put_tls(struct exposition *out)
           cluster.tls);
     gauge(out, "tls_insecure", "1 if plain text between machines was configured (insecure: yes).",
           cluster.insecure);
+    exposition_family(out, "peer_connections_refused_total", EXPOSITION_COUNTER,
+                      "Incoming peer connections that were not let in, by reason.");
+    const uint64_t refused[] = {cluster.peer_turned_away, cluster.peer_refused, cluster.peer_late};
+    static const char *const reasons[] = {"rate", "hello", "late"};
+    for (int i = 0; i < 3; i++) {
+        struct exposition_labels labels = exposition_labels("reason", reasons[i], NULL);
+        exposition_u64(out, &labels, refused[i]);
+    }
     if (!cluster.tls) {
         return;
     }

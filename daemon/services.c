@@ -109,6 +109,7 @@ static int open_api(struct services *services, uv_loop_t *loop, struct log_ring 
                                     .doctor = &services->doctor,
                                     .socket_path = config->socket,
                                     .group = config->group,
+                                    .others_look = config->socket_others == CONFIG_OTHERS_LOOK,
                                     .cluster = config->cluster,
                                     .node = config->name,
                                     .version = COPPELIUS_VERSION,

@@ -7,6 +7,11 @@
 void tell_trust(const struct daemon *daemon, struct facts_cluster *ret)
 {
     struct trust_stats stats;
+    struct mesh_stats strangers;
+    mesh_stats(daemon->mesh, &strangers);
+    ret->peer_turned_away = strangers.turned_away;
+    ret->peer_refused = strangers.refused;
+    ret->peer_late = strangers.cut;
     ret->tls = daemon->trust != NULL;
     ret->insecure = daemon->trust == NULL && daemon->insecure;
     if (daemon->trust == NULL) {

@@ -261,6 +261,7 @@ int mesh_open(const struct mesh_settings *settings, uv_loop_t *loop, struct mesh
     }
     uv_update_time(loop);
     mesh->ticked_ms = uv_now(loop);
+    gate_init(&mesh->gate, uv_now(loop));
     ASSERT(uv_poll_start(&mesh->listener, UV_READABLE, mesh_on_accept) == 0);
     ASSERT(uv_timer_init(loop, &mesh->tick) == 0);
     ASSERT(uv_timer_start(&mesh->tick, on_tick, TICK_MS, TICK_MS) == 0);

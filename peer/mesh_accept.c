@@ -12,23 +12,64 @@
 
 #define ACCEPTS_A_TURN 32
 
-static void cut_oldest(struct mesh *mesh)
+/* Makes room: of the newest's source where that has too many, else of all where these are. */
+static void cut_oldest(struct mesh *mesh, const struct connection *newest)
 {
     struct connection *oldest = NULL;
+    struct connection *of_source = NULL;
+    struct connection *unknown = NULL;
+    size_t count = 0;
+    /* The list has the newest first, so the last one found is the oldest. */
     for (struct connection *at = mesh->connections; at != NULL; at = at->next) {
-        if (at->state == CONNECTION_STRANGER &&
-            (oldest == NULL || at->deadline_ms <= oldest->deadline_ms)) {
-            oldest = at; /* The list has the newest first. */
+        if (at->state != CONNECTION_STRANGER) {
+            continue;
+        }
+        oldest = at;
+        unknown = at->known ? unknown : at;
+        if (at->source == newest->source) {
+            of_source = at;
+            count++;
         }
     }
-    ASSERT(oldest != NULL);
-    mesh_cut(oldest);
+    struct connection *goes = NULL;
+    if (count > (newest->known ? MESH_OF_A_MEMBER_MAX : MESH_OF_A_SOURCE_MAX)) {
+        goes = of_source;
+    } else if (mesh->strangers > MESH_STRANGERS_MAX) {
+        goes = unknown != NULL ? unknown : oldest;
+    }
+    if (goes != NULL) {
+        mesh_cut(goes);
+    }
+}
+
+/* Whether it comes from a member's address, or from the very address that it dialled. */
+static bool is_known(const struct mesh *mesh, int fd, const struct sockaddr_in *from)
+{
+    struct sockaddr_in here = {0};
+    socklen_t size = sizeof(here);
+    if (getsockname(fd, (struct sockaddr *)&here, &size) == 0 &&
+        here.sin_addr.s_addr == from->sin_addr.s_addr) {
+        return true;
+    }
+    for (size_t i = 0; i < mesh->peers_count; i++) {
+        if (!mesh->peers[i].removed &&
+            mesh->peers[i].address.sin_addr.s_addr == from->sin_addr.s_addr) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void receive(struct mesh *mesh, int fd, const struct sockaddr_in *from)
 {
     struct err err = {0};
     struct transport transport = {.fd = -1};
+    bool known = is_known(mesh, fd, from);
+    if (!gate_admits(&mesh->gate, from->sin_addr.s_addr, known, uv_now(mesh->loop))) {
+        (void)close(fd);
+        mesh->stats.turned_away++;
+        return;
+    }
     struct connection *connection = mesh_connection_new(mesh);
     if (connection == NULL || transport_accept(&transport, mesh->settings.trust, fd,
                                                mesh->settings.on_join != NULL, &err) != 0) {
@@ -50,10 +91,10 @@ static void receive(struct mesh *mesh, int fd, const struct sockaddr_in *from)
     connection->state = CONNECTION_STRANGER;
     connection->deadline_ms = uv_now(mesh->loop) + HANDSHAKE_DEADLINE_MS;
     connection->link.one_frame = true;
+    connection->source = from->sin_addr.s_addr;
+    connection->known = known;
     address_print(from, connection->address);
-    if (mesh->strangers > MESH_STRANGERS_MAX) {
-        cut_oldest(mesh);
-    }
+    cut_oldest(mesh, connection);
 }
 
 void mesh_on_accept(uv_poll_t *poll, int status, int events)

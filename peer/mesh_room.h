@@ -9,15 +9,21 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "peer/gate.h"
 #include "peer/handshake.h"
 #include "peer/link.h"
 #include "peer/peer.h"
 
-#define MESH_STRANGERS_MAX  256 /* connections without a HELLO yet; one more cuts the oldest */
-#define MESH_LOG_EVERY_MS   60000
-#define MESH_REASON_SIZE    ERR_TEXT_SIZE
-#define MESH_RETRY_FIRST_MS 50
-#define MESH_RETRY_LAST_MS  1000
+/* Connections without a HELLO yet, of all, of an address that is no member's, of one that is. One
+ * more of a source cuts the oldest of that source; one more of all the oldest that is no member's,
+ * else the oldest. */
+#define MESH_STRANGERS_MAX   256
+#define MESH_OF_A_SOURCE_MAX 64
+#define MESH_OF_A_MEMBER_MAX 192
+#define MESH_LOG_EVERY_MS    60000
+#define MESH_REASON_SIZE     ERR_TEXT_SIZE
+#define MESH_RETRY_FIRST_MS  50
+#define MESH_RETRY_LAST_MS   1000
 
 /*  STRANGER -> UP        a good HELLO of class control       [mesh_on_hello]
  *  STRANGER -> LEAVING   refused, cut, handed over           [mesh_on_hello, mesh_cut]
@@ -38,6 +44,8 @@ struct connection {
     enum connection_state state;
     char address[PEER_ADDRESS_SIZE];
     uint64_t deadline_ms; /* of the handshake, by uv_now */
+    uint32_t source;      /* where it was accepted from, as in struct in_addr; else 0 */
+    bool known;           /* a member's address, or this machine's own */
     uint64_t sequence_in, sequence_out;
     struct buf greeting_body;
     struct link_send greeting; /* HELLO, WELCOME or REFUSAL */
@@ -83,6 +91,7 @@ struct mesh {
     struct connection *connections;
     size_t strangers;
     size_t handles; /* open: listener, tick, retries, connections */
+    struct gate gate;
     bool closing;
     void (*on_closed)(void *context);
     void *closed_context;

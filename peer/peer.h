@@ -146,8 +146,9 @@ struct mesh_peer_stats {
 
 struct mesh_stats {
     uint64_t accepted;
-    uint64_t refused; /* wrong cluster, protocol, name; sent a refusal */
-    uint64_t cut;     /* no valid HELLO within 5 s, or too many strangers at once */
+    uint64_t refused;     /* wrong cluster, protocol, name; sent a refusal */
+    uint64_t cut;         /* no valid HELLO within 5 s, or too many strangers at once */
+    uint64_t turned_away; /* more connections a second than a source may make (gate.h) */
     uint64_t handed_bulk, handed_ctl, handed_data, handed_join;
     uint64_t bytes_in, bytes_out; /* control class; bulk's are in exchange_stats */
     size_t peers_up, peers_count;

@@ -554,21 +554,58 @@ START_TEST(who_says_no_good_hello_is_refused_by_a_sentence)
 }
 END_TEST
 
-START_TEST(connections_are_bounded)
+START_TEST(idle_connections_make_way_for_others)
 {
     start();
-    struct client clients[API_CONNECTIONS_MAX];
-    for (unsigned i = 0; i < API_CONNECTIONS_MAX; i++) {
+    struct client clients[2 * API_CONNECTIONS_MAX];
+    for (unsigned i = 0; i < 2 * API_CONNECTIONS_MAX; i++) { /* Some silent, some welcomed. */
+        clients[i] = i % 2 == 0 ? dial_welcome() : dial();
+    }
+    ck_assert_uint_le(api_stats(api)->connections, API_OF_A_SOURCE_MAX);
+    uint64_t begun_ms = clock_now_ms();
+    struct client late = dial_welcome();
+    Ctl__Empty empty;
+    ctl__empty__init(&empty);
+    ASK(&late, CTL__REQUEST__ASK_NODES, nodes, &empty);
+    ck_assert_uint_lt(clock_now_ms() - begun_ms, 2000);
+    hang_up(&late);
+    for (unsigned i = 0; i < 2 * API_CONNECTIONS_MAX; i++) {
+        hang_up(&clients[i]);
+    }
+    stop();
+}
+END_TEST
+
+START_TEST(connections_at_work_are_bounded)
+{
+    start();
+    struct client clients[API_OF_A_SOURCE_MAX];
+    Ctl__JobLogs logs;
+    ctl__job_logs__init(&logs);
+    logs.job = (char[]){"1"};
+    logs.follow = true;
+    for (unsigned i = 0; i < API_OF_A_SOURCE_MAX; i++) {
         clients[i] = dial_welcome();
+        Ctl__Request request;
+        ctl__request__init(&request);
+        request.ask_case = CTL__REQUEST__ASK_JOB_LOGS;
+        request.job_logs = &logs;
+        ask(&clients[i], &request); /* A stream: never idle. */
+    }
+    for (unsigned i = 0; i < 200; i++) {
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
     }
     struct client late = dial();
     struct frame frame = hear(&late, 2000);
     ck_assert_uint_eq(frame.kind, FRAME_REFUSAL);
     hang_up(&late);
     hang_up(&clients[0]);
+    for (unsigned i = 0; i < 200; i++) {
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
     late = dial_welcome();
     hang_up(&late);
-    for (unsigned i = 1; i < API_CONNECTIONS_MAX; i++) {
+    for (unsigned i = 1; i < API_OF_A_SOURCE_MAX; i++) {
         hang_up(&clients[i]);
     }
     stop();
@@ -667,7 +704,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, predictions_come_in_pieces);
     tcase_add_test(tcase, checkpoint_files_come_in_bounded_pieces_and_nothing_else_does);
     tcase_add_test(tcase, who_says_no_good_hello_is_refused_by_a_sentence);
-    tcase_add_test(tcase, connections_are_bounded);
+    tcase_add_test(tcase, idle_connections_make_way_for_others);
+    tcase_add_test(tcase, connections_at_work_are_bounded);
     tcase_add_test(tcase, many_questions_in_a_row_are_answered_in_order_and_bounded);
     tcase_add_test(tcase, who_does_not_take_its_answers_is_cut);
     tcase_add_test(tcase, a_socket_of_a_living_daemon_is_not_taken);

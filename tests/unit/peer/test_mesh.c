@@ -460,7 +460,7 @@ START_TEST(the_oldest_of_too_many_strangers_is_cut)
     run_for(50);
     mesh_stats(nodes[1].mesh, &stats);
     ck_assert_uint_eq(stats.accepted, STRANGERS);
-    ck_assert_uint_eq(stats.cut, STRANGERS - 256);
+    ck_assert_uint_eq(stats.cut, STRANGERS - 192);
     struct handshake_refusal refusal;
     struct peer_hello hello = hello_of("test", "a", 1, PEER_CONTROL);
     ck_assert_uint_eq(hear(fds[0], &refusal), 0);
