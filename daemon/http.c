@@ -565,9 +565,12 @@ int http_token_read(const char *path, char token[HTTP_TOKEN_MAX], struct err *er
     if (got < 0) {
         return err_set(err, ERR_CONFIG, "http.token_file '%s': not a readable file", path);
     }
-    if ((stat.st_mode & S_IRWXO) != 0) {
-        return err_set(err, ERR_CONFIG,
-                       "http.token_file '%s': everybody may read it; `chmod 640 %s`", path, path);
+    if ((stat.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return err_set(
+            err, ERR_CONFIG,
+            "http.token_file '%s': others may read it (mode %03o); `chmod 600 %s`, owned "
+            "by the daemon's user, and make a new token",
+            path, (unsigned)(stat.st_mode & 0777), path);
     }
     size_t size = (size_t)got;
     while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r')) {

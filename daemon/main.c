@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secrets.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/obtain.h"
@@ -525,6 +526,7 @@ static int list_images(const char *folder)
 
 int main(int argc, char **argv)
 {
+    secrets_stay_out_of_dumps();
     static struct program program = {.folder = STATE_FOLDER_NONE};
     static const struct option options[] = {
         {"config", required_argument, NULL, 'c'},

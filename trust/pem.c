@@ -32,10 +32,10 @@ int pem_read_file(const char *what, const char *path, bool secret, struct buf *b
         (void)close(fd);
         return err_set(err, ERR_CONFIG, "%s '%s' is no file", what, path);
     }
-    if (secret && (stat.st_mode & 0007) != 0) {
+    if (secret && (stat.st_mode & 0077) != 0) {
         (void)close(fd);
         return err_set(err, ERR_CONFIG,
-                       "%s '%s' may be read by everybody (mode %03o); run `chmod 600 %s`, and "
+                       "%s '%s' may be read by others (mode %03o); run `chmod 600 %s`, and "
                        "take it for known to others if this machine has other users",
                        what, path, (unsigned)stat.st_mode & 0777, path);
     }
