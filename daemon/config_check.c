@@ -1,3 +1,4 @@
+#include "daemon/bridges.h"
 #include "daemon/config_check.h"
 
 #include <arpa/inet.h>
@@ -221,6 +222,34 @@ static void check_peers(struct config_checking *checking, struct peer_seen *seen
     config->all_loopback = remote == count;
 }
 
+/* An address on one of this machine's bridges beside one that is not: that pair cannot meet. */
+static void check_bridges(struct config_checking *checking, const struct peer_seen *seen)
+{
+    struct bridge bridges[BRIDGES_MAX];
+    const struct config_peer *peers = checking->config->peers.items;
+    size_t peers_count = checking->config->peers.count;
+    size_t count = bridges_of_machine(bridges);
+    for (size_t i = 0; count > 0 && i < peers_count; i++) {
+        const struct bridge *bridge =
+            seen[i].good ? bridge_of(bridges, count, seen[i].address.sin_addr) : NULL;
+        for (size_t k = 0; bridge != NULL && k < peers_count; k++) {
+            char key[64];
+            if (!seen[k].good || is_loopback(&seen[k].address) || peers[i].name == NULL ||
+                peers[k].name == NULL ||
+                bridge_of(bridges, count, seen[k].address.sin_addr) == bridge) {
+                continue;
+            }
+            (void)snprintf(key, sizeof(key), "peers[%zu].address", i + 1);
+            fault(checking, key,
+                  "%s (%s) is on %s, a bridge inside this machine, and cannot be reached from %s "
+                  "(%s); give %s's address on the network between them",
+                  peers[i].name, peers[i].address, bridge->name, peers[k].name, peers[k].address,
+                  peers[i].name);
+            break;
+        }
+    }
+}
+
 static void find_self(struct config_checking *checking)
 {
     struct config *config = checking->config;
@@ -280,6 +309,45 @@ static bool pod_address(const struct config_checking *checking, unsigned port, c
     return false;
 }
 
+/* The first address of `join`, from where this node will be dialled. */
+static bool first_of_join(const struct config *config, struct sockaddr_in *ret_address)
+{
+    char first[64];
+    if (config->join == NULL || config->join[0] == '\0') {
+        return false;
+    }
+    (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(config->join, ", "), config->join);
+    return peer_address_parse(first, ret_address, NULL) == 0;
+}
+
+/* A node that joins tells its members an address: they must be able to dial it. */
+static void check_joiner(struct config_checking *checking)
+{
+    const struct config *config = checking->config;
+    struct bridge bridges[BRIDGES_MAX];
+    struct sockaddr_in self;
+    struct sockaddr_in member;
+    if (!first_of_join(config, &member) || config->advertise_address[0] == '\0' ||
+        peer_address_parse(config->advertise_address, &self, NULL) != 0) {
+        return;
+    }
+    const struct bridge *bridge = bridge_of(bridges, bridges_of_machine(bridges), self.sin_addr);
+    if (memcmp(&self, &member, sizeof(self)) == 0) {
+        fault(checking, "join", "%s is this node's own address; give a member's",
+              config->advertise_address);
+    } else if (is_loopback(&self) && !is_loopback(&member)) {
+        fault(checking, "advertise",
+              "%s is loopback: the member %s could not reach this node; set listen to 0.0.0.0:%u, "
+              "or advertise to this node's address",
+              config->advertise_address, config->join, ntohs(self.sin_port));
+    } else if (bridge != NULL && !is_loopback(&member) &&
+               ((member.sin_addr.s_addr ^ bridge->address.s_addr) & bridge->mask.s_addr) != 0) {
+        fault(checking, "advertise",
+              "%s is on %s, a bridge inside this machine, and cannot be reached from the member %s",
+              config->advertise_address, bridge->name, config->join);
+    }
+}
+
 /* advertise: as given; else this node's own entry among the peers; else the pod's variables; else
  * the listening address; else the route to a remote peer. */
 static void find_advertise(struct config_checking *checking, const struct sockaddr_in *listen,
@@ -317,9 +385,12 @@ static void find_advertise(struct config_checking *checking, const struct sockad
     } else if (!is_any(listen)) {
         address = *listen;
     } else {
-        /* No remote peer is known: a documentation address stands for "somewhere else". */
-        struct sockaddr_in remote = {.sin_family = AF_INET, .sin_port = htons(9)};
-        remote.sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1 */
+        struct sockaddr_in remote;
+        if (!first_of_join(config, &remote)) {
+            /* No remote peer is known: a documentation address stands for "somewhere else". */
+            remote = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(9)};
+            remote.sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1 */
+        }
         if (!route_to(&remote, &address)) {
             address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         }
@@ -432,6 +503,7 @@ static void check(struct config_checking *checking)
         ASSERT(config->peers.count <= CONFIG_PEERS_MAX);
         find_self(checking);
         check_peers(checking, seen);
+        check_bridges(checking, seen);
     }
     if (!listen_good) {
         return;
@@ -440,6 +512,7 @@ static void check(struct config_checking *checking)
         config->node_id = 1;
         config->all_loopback = is_loopback(&listen);
         find_advertise(checking, &listen, NULL);
+        check_joiner(checking);
         if (checking->looking) {
             check_http(checking, &listen);
             check_tls(checking, &listen);
