@@ -47,7 +47,7 @@ static bool is_member(int fd, const char *group, gid_t primary)
 
 static bool is_live(const struct connection *connection)
 {
-    return connection->state <= CONNECTION_OPEN;
+    return connection->state <= CONNECTION_OPEN && connection->refusal == 0;
 }
 
 static size_t live_of(const struct api *api, uint64_t source)

@@ -422,9 +422,14 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     }
     if (!connection->may_change && !ask_for_itself(connection, request) &&
         !ask_only_looks(request)) {
-        ask_fail(connection, ERR_AUTH, "your certificate lets you look and not change",
-                 "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
-                 "socket on the node itself");
+        ask_fail(
+            connection, ERR_AUTH,
+            connection->local ? "as another user of this machine you may look and not change"
+                              : "your certificate lets you look and not change",
+            connection->local
+                ? "be root or in the group that the daemon's config names"
+                : "use a certificate of `coppeliusctl pki user NAME --role admin`, or the admin "
+                  "socket on the node itself");
         return;
     }
     const struct facts *facts = ask_facts(connection);

@@ -188,6 +188,10 @@ static void on_hello(struct connection *connection, const struct frame *frame)
 {
     struct err err = {0};
     ProtobufCMessage *message = NULL;
+    if (connection->refusal != 0) {
+        refuse(connection, connection->refusal, connection->refusal_text);
+        return;
+    }
     if (frame->kind != FRAME_HELLO || frame->flags != 0) {
         refuse(connection, ERR_PROTO, "the first frame is no HELLO; is this coppeliusctl?");
         return;
@@ -390,6 +394,7 @@ struct connection *connection_open(struct api *api, const struct transport *tran
     connection->api = api;
     connection->transport = *transport;
     connection->may_change = may_change;
+    connection->local = needs_hello;
     connection->state = needs_hello ? CONNECTION_HELLO : CONNECTION_OPEN;
     connection->sequence = needs_hello ? 0 : 1; /* WELCOME was 0. */
     connection->idle_ms = clock_now_ms();
@@ -420,7 +425,9 @@ struct connection *connection_open(struct api *api, const struct transport *tran
 
 void connection_refuse(struct connection *connection, int code, const char *text)
 {
+    ASSERT(code != 0);
     if (connection->state == CONNECTION_HELLO) {
-        refuse(connection, code, text);
+        connection->refusal = code;
+        (void)snprintf(connection->refusal_text, sizeof(connection->refusal_text), "%s", text);
     }
 }

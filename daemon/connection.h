@@ -24,6 +24,7 @@ struct connection {
     enum connection_state state;
     struct transport transport; /* plain on the unix socket */
     bool may_change;            /* else it may only look */
+    bool local;                 /* it came through the admin socket */
     bool stranger;              /* a node that is no member: it may ask to become one */
     char node[FACTS_NAME_SIZE]; /* the name in a node's certificate; "" for people and plain text */
     uv_poll_t poll;
@@ -37,9 +38,11 @@ struct connection {
     uint64_t deadline_ms; /* for HELLO or for the write in flight */
     uint64_t idle_ms;     /* since when nothing is asked: connection_is_idle() */
     uint64_t source;      /* who it counts for: the user on this machine, or the IPv4 address */
-    uint64_t sequence;    /* of the next frame out */
-    struct buf in;        /* not yet parsed */
-    struct buf out;       /* being written, or made for the next write */
+    int refusal;          /* what its HELLO will be answered with; 0: it may come in */
+    char refusal_text[320];
+    uint64_t sequence; /* of the next frame out */
+    struct buf in;     /* not yet parsed */
+    struct buf out;    /* being written, or made for the next write */
     char from[API_FROM_SIZE];
     struct ask ask;
 };
@@ -49,7 +52,8 @@ struct connection {
 struct connection *connection_open(struct api *api, const struct transport *transport,
                                    bool needs_hello, bool may_change, const char *from,
                                    uint64_t source);
-/* Says why it is not let in, then ends; before WELCOME only. */
+/* Its HELLO will be answered by why it is not let in, then it ends; before WELCOME only. (A socket
+ * that is closed with its HELLO unread would take the sentence with it.) */
 void connection_refuse(struct connection *connection, int code, const char *text);
 /* Ends at once; nothing more is written. */
 void connection_close(struct connection *connection, const char *why);

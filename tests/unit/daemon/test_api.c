@@ -153,7 +153,7 @@ static struct frame hear(struct client *client, uint64_t ms)
     }
 }
 
-static struct client dial_welcome(void)
+static struct client dial_hello(void)
 {
     struct client client = dial();
     Peer__Hello hello;
@@ -162,6 +162,12 @@ static struct client dial_welcome(void)
     hello.protocol_version = FRAME_PROTOCOL_VERSION;
     hello.class_ = PEER__CLASS__CLASS_CTL;
     say(&client, FRAME_HELLO, &hello.base);
+    return client;
+}
+
+static struct client dial_welcome(void)
+{
+    struct client client = dial_hello();
     struct frame frame = hear(&client, 2000);
     ck_assert_uint_eq(frame.kind, FRAME_WELCOME);
     return client;
@@ -595,7 +601,7 @@ START_TEST(connections_at_work_are_bounded)
     for (unsigned i = 0; i < 200; i++) {
         (void)uv_run(&loop, UV_RUN_NOWAIT);
     }
-    struct client late = dial();
+    struct client late = dial_hello();
     struct frame frame = hear(&late, 2000);
     ck_assert_uint_eq(frame.kind, FRAME_REFUSAL);
     hang_up(&late);
