@@ -80,11 +80,43 @@ static int check_name(const struct facts_member *ask, struct err *err)
     return 0;
 }
 
+/* Two nodes at one address, or one on loopback beside one that is not, cannot meet. */
+static int check_pairs(const struct daemon *daemon, const struct facts_member *ask, struct err *err)
+{
+    struct sockaddr_in address;
+    if (ask->address[0] == '\0' || peer_address_parse(ask->address, &address, NULL) != 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < daemon->members_count; i++) {
+        const struct member *member = &daemon->members[i];
+        struct sockaddr_in other;
+        if (strcmp(member->name, ask->name) == 0 ||
+            peer_address_parse(member->address, &other, NULL) != 0) {
+            continue;
+        }
+        if (memcmp(&address, &other, sizeof(address)) == 0) {
+            return err_set(err, ERR_USAGE,
+                           "nodes '%s' and '%s' have the same address %s; set `advertise` in the "
+                           "config of '%s' to its own",
+                           member->name, ask->name, ask->address, ask->name);
+        }
+        bool near = ntohl(address.sin_addr.s_addr) >> 24 == 127;
+        bool other_near = ntohl(other.sin_addr.s_addr) >> 24 == 127;
+        if (near != other_near) {
+            return err_set(err, ERR_USAGE,
+                           "nodes '%s' (%s) and '%s' (%s) cannot reach each other: one address is "
+                           "loopback, the other is not; set `advertise` of the one that is",
+                           member->name, member->address, ask->name, ask->address);
+        }
+    }
+    return 0;
+}
+
 static int member_command(const struct daemon *daemon, const struct facts_member *ask,
                           struct command *ret_command, struct err *err)
 {
     struct command_member *member = &ret_command->member;
-    if (check_name(ask, err) != 0) {
+    if (check_name(ask, err) != 0 || check_pairs(daemon, ask, err) != 0) {
         return err->code;
     }
     if (ask->how == FACTS_JOIN && authorise(daemon, ask, err) != 0) {

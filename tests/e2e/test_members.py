@@ -51,6 +51,10 @@ with tempfile.TemporaryDirectory() as folder:
         d = cluster.newcomer(joins=a)
         d.start()
         cluster.wait_for(lambda: "nobody expects a node 'd'" in d.log_text(), 20, "d to be refused")
+        for address, why in ((b.endpoint, f"nodes 'b' and 'd' have the same address {b.endpoint}"),
+                             ("10.0.0.4:7620", "'d' (10.0.0.4:7620) cannot reach each other")):
+            run = cluster.ctl("cluster", "add", "d", address, check=False)
+            claims.claim(run.returncode == 2 and why in run.stderr, f"add d {address}: exit {run.returncode}: {run.stderr}")
         run = cluster.ctl("cluster", "add", "d")
         claims.claim("join" in run.stderr, f"add says what to do next: {run.stderr}")
         cluster.wait_for(lambda: votes(cluster, "d"), 30, "d to vote")
