@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+
 static ssize_t plain_read(struct transport *transport, const struct iovec *parts, int parts_count,
                           struct err *err)
 {
@@ -164,6 +166,8 @@ int transport_dial(struct transport *transport, struct trust *trust, int fd, con
 
 const struct trust_identity *transport_peer(const struct transport *transport)
 {
+    /* NULL means anybody: never the answer for a sealed one that has a thread of its own. */
+    ASSERT(transport->ops == &secure || !transport->sealed);
     return transport->ops == &secure ? tls_peer(transport->state) : NULL;
 }
 

@@ -177,6 +177,10 @@ static int finish(struct tls *tls, struct err *err)
     if (alpn == NULL || alpn_size != wanted[0] || memcmp(alpn, wanted + 1, alpn_size) != 0) {
         return err_set(err, ERR_PROTO, "it speaks TLS, but is no coppeliusd of this version");
     }
+    if ((tls->protocol == TLS_PEER || !tls->server) &&
+        (tls->peer.kind == TRUST_NOBODY || SSL_get0_peer_certificate(tls->ssl) == NULL)) {
+        return err_set(err, ERR_AUTH, "it shows no certificate");
+    }
     tls->sha384 = id == 0x1302;
     tls->key_size = id == 0x1302 ? 32 : 16;
     if (tls_keys_install(tls, err) != 0) {
@@ -249,11 +253,12 @@ static int on_alpn(SSL *ssl, const unsigned char **ret_name, unsigned char *ret_
                 (join && !tls->joins)) {
                 continue;
             }
+            /* A joiner has no certificate yet; it may do nothing but show its token. Set each time:
+             * a second ClientHello (behind a HelloRetryRequest) may offer something else. */
+            SSL_set_verify(
+                ssl, join ? SSL_VERIFY_NONE : SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                join ? NULL : trust_verify);
             tls->protocol = join ? TLS_JOIN : TLS_PEER;
-            if (join) {
-                /* A joiner has no certificate yet; it may do nothing but show its token. */
-                SSL_set_verify(ssl, SSL_VERIFY_NONE, NULL);
-            }
             *ret_name = known + 1;
             *ret_size = known[0];
             return SSL_TLSEXT_ERR_OK;

@@ -11,6 +11,9 @@
 
 void tls_buffers_done(struct tls *tls)
 {
+    if (tls->in != NULL && tls->in_end > 0) { /* What was opened in place is plain text. */
+        OPENSSL_cleanse(tls->in, tls->in_end);
+    }
     free(tls->in);
     free(tls->out);
     tls->in = NULL;
@@ -153,8 +156,9 @@ static int take_in(struct tls *tls, unsigned *reads_left, struct err *err)
             tls->in_end += (size_t)got;
             return 1;
         }
-        if (got == 0) {
-            (void)err_set(err, ERR_PEER, "closed the connection");
+        if (got == 0) { /* Told apart from the other side's word: anybody between can do this. */
+            (void)err_set(err, ERR_PEER,
+                          "closed the connection without a goodbye: it died, or was cut off");
             return -1;
         }
         if (errno == EAGAIN) {
@@ -211,7 +215,7 @@ static int open_one(struct tls *tls, size_t size, struct place *place, struct er
     if (type != RECORD_DATA) {
         return take_small(tls, type, direct ? to : tls->plain, content, err);
     }
-    tls->updates = 0;
+    tls->updates = content > 0 ? 0 : tls->updates; /* Empty records make no flood of them good. */
     if (direct) {
         advance(place, content);
     } else {

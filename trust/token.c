@@ -78,6 +78,7 @@ int token_parse(const char *text, struct token *ret_token, struct err *err)
         *ret_token = token;
     }
     OPENSSL_cleanse(parts, sizeof(parts));
+    OPENSSL_cleanse(&token, sizeof(token));
     return good ? 0
                 : err_set(err, ERR_USAGE,
                           "this is no token: one line cpl1.… as `coppeliusctl cluster token` "

@@ -330,6 +330,67 @@ START_TEST(their_goodbye_is_the_end_and_ours_is_understood)
 }
 END_TEST
 
+/* A HelloRetryRequest lets a dialer say hello twice: the second word counts, for all of it. */
+START_TEST(a_second_hello_makes_no_peer_of_a_joiner)
+{
+    static const unsigned char words[2][18] = {"\x10"
+                                               "coppelius-join/1",
+                                               "\x0b"
+                                               "coppelius/1"};
+    static char groups[] = "P-521:X25519"; /* a share that is none of ours comes first */
+    bool peer_last = _i == 0;
+    ASSERT(SSL_CTX_set1_groups_list(context, groups) == 1);
+    foreign = SSL_new(context);
+    ASSERT(SSL_set_fd(foreign, pair[1]) == 1);
+    SSL_set_connect_state(foreign);
+    ck_assert_int_eq(tls_accept(ours, pair[0], true, &tls, &err), 0);
+    for (int hello = 0; hello < 2; hello++) {
+        const unsigned char *word = words[peer_last == (hello == 1)];
+        ASSERT(SSL_set_alpn_protos(foreign, word, 1U + word[0]) == 0);
+        (void)SSL_do_handshake(foreign);
+        ERR_clear_error();
+        (void)read_some(NULL, 0);
+    }
+    shake();
+    if (peer_last) {
+        ck_assert(!tls_is_open(tls));
+        SAYS("it shows no certificate");
+    } else {
+        ck_assert_msg(tls_is_open(tls), "%s", err.text);
+        ck_assert_int_eq(tls_spoken(tls), TLS_JOIN);
+        ck_assert_int_eq(tls_peer(tls)->kind, TRUST_NOBODY);
+    }
+}
+END_TEST
+
+START_TEST(empty_records_between_key_updates_do_not_help)
+{
+    static const uint8_t update[5] = {24, 0, 0, 1, 0};
+    struct tls *dialer = NULL;
+    struct err dialer_err = {0};
+    struct iovec none = {NULL, 0};
+    uint8_t byte = 0;
+    ck_assert_int_eq(tls_accept(ours, pair[0], false, &tls, &err), 0);
+    ck_assert_int_eq(tls_dial(ours, pair[1], "b", &dialer, &dialer_err), 0);
+    for (int turn = 0; turn < 20; turn++) {
+        unsigned reads = 10;
+        ck_assert_int_eq(tls_read(dialer, &none, 1, &reads, &dialer_err), 0);
+        ck_assert_int_eq(read_some(NULL, 0), 0);
+    }
+    ck_assert(tls_is_open(tls) && tls_is_open(dialer));
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(record_seal_bytes(dialer, RECORD_DATA, "", 0, &dialer_err), 0);
+        ck_assert_int_eq(
+            record_seal_bytes(dialer, RECORD_HANDSHAKE, update, sizeof(update), &dialer_err), 0);
+        ck_assert_int_eq(tls_keys_update(dialer, &dialer->writes, &dialer_err), 0);
+    }
+    ck_assert_int_eq(tls_flush(dialer, &dialer_err), 0);
+    ck_assert_int_eq(read_some(&byte, 1), -1);
+    SAYS("key updates came in a row");
+    tls_free(dialer);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("foreign");
@@ -348,6 +409,8 @@ Suite *unit_suite(void)
     tcase_add_test(claims, a_server_without_our_protocol_is_refused);
     tcase_add_test(claims, session_tickets_and_renegotiation_do_not_exist);
     tcase_add_test(claims, their_goodbye_is_the_end_and_ours_is_understood);
+    tcase_add_loop_test(claims, a_second_hello_makes_no_peer_of_a_joiner, 0, 2);
+    tcase_add_test(claims, empty_records_between_key_updates_do_not_help);
     suite_add_tcase(suite, claims);
     return suite;
 }
