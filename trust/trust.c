@@ -211,12 +211,35 @@ int trust_request(struct trust *trust, struct buf *request, struct err *err)
     return authority_request_of(trust->key_path, request, err);
 }
 
+/* Before anything is written: a certificate that another node sent. */
+static int check_new(const struct trust *trust, const struct buf *certificate, int64_t ends,
+                     struct err *err)
+{
+    struct loaded loaded = {.context = NULL};
+    int code = certificate->size > PEM_SIZE_MAX ||
+                       pem_parse_certificate(certificate->bytes, certificate->size,
+                                             &loaded.certificate) != 0
+                   ? err_set(err, ERR_CONFIG, "what came is no PEM certificate")
+                   : pem_certificate("tls.ca", trust->ca_path, &loaded.ca, err);
+    code = code != 0 ? code : pem_key("tls.key", trust->key_path, &loaded.key, err);
+    code = code != 0 ? code : check_loaded(trust, &loaded, err);
+    if (code == 0 && loaded.self.not_after < ends) {
+        code = err_set(err, ERR_CONFIG, "the certificate that came ends before the one in use");
+    }
+    loaded_done(&loaded);
+    return code;
+}
+
 int trust_replace(struct trust *trust, const struct buf *certificate, struct err *err)
 {
     struct buf before = BUF_NONE;
     struct err ignored = {0};
-    int code = pem_read_file("tls.certificate", trust->certificate_path, /* secret= */ false,
-                             &before, err);
+    struct trust_identity self;
+    trust_self(trust, &self);
+    int code = check_new(trust, certificate, self.not_after, err);
+    code = code != 0 ? code
+                     : pem_read_file("tls.certificate", trust->certificate_path,
+                                     /* secret= */ false, &before, err);
     code = code != 0 ? code
                      : pem_write_file(trust->certificate_path, /* secret= */ false,
                                       certificate->bytes, certificate->size, err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -266,6 +267,74 @@ START_TEST(a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked)
 }
 END_TEST
 
+START_TEST(a_folder_that_everybody_may_write_to_is_no_authority)
+{
+    struct token token = some_token(1);
+    char text[TOKEN_TEXT_SIZE];
+    ck_assert_int_eq(chmod(authority, 0777), 0);
+    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), ERR_CONFIG);
+    SAYS("may be written by everybody");
+    ck_assert_int_eq(token_make(authority, 60, 1, text, &err), ERR_CONFIG);
+    ck_assert_int_eq(chmod(authority, 0700), 0);
+    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0);
+}
+END_TEST
+
+/* ---- renewal ---- */
+
+/* A certificate of the key that is in use (of another where `other`), for so many days. */
+static void sign_for(unsigned days, bool other, struct buf *certificate)
+{
+    struct trust_identity identity = {.kind = TRUST_NODE, .cluster = "test", .name = "a"};
+    struct buf request = BUF_NONE;
+    struct buf key = BUF_NONE;
+    struct buf ca = BUF_NONE;
+    buf_clear(certificate);
+    ck_assert_int_eq(other ? authority_new_key(AUTHORITY_P256, &key, &request, &err)
+                           : trust_request(host_trust, &request, &err),
+                     0);
+    ck_assert_int_eq(authority_sign(authority, &identity, days, request.bytes, request.size,
+                                    certificate, &ca, &err),
+                     0);
+    authority_wipe(&key);
+    buf_done(&request);
+    buf_done(&ca);
+}
+
+static void replace_refused(const struct buf *certificate, const char *text)
+{
+    char path[256];
+    struct stat before;
+    struct stat after;
+    trust_file(&folder, "ca-a/node.crt", path);
+    ck_assert_int_eq(stat(path, &before), 0);
+    ck_assert_int_eq(trust_replace(host_trust, certificate, &err), ERR_CONFIG);
+    SAYS(text);
+    ck_assert_int_eq(stat(path, &after), 0);
+    ck_assert_uint_eq(before.st_ino, after.st_ino); /* not even written and put back */
+}
+
+START_TEST(what_another_node_sends_as_a_renewal_is_checked_before_it_is_written)
+{
+    struct buf certificate = BUF_NONE;
+    struct trust_identity before;
+    struct trust_identity after;
+    trust_self(host_trust, &before);
+    sign_for(60, false, &certificate);
+    ck_assert_msg(trust_replace(host_trust, &certificate, &err) == 0, "%s", err.text);
+    trust_self(host_trust, &after);
+    ck_assert_int_gt(after.not_after, before.not_after);
+    sign_for(1, false, &certificate); /* an older one, shown again */
+    replace_refused(&certificate, "ends before the one in use");
+    sign_for(90, true, &certificate);
+    replace_refused(&certificate, "is not the key of");
+    buf_clear(&certificate);
+    buf_print(&certificate, "no certificate");
+    replace_refused(&certificate, "no PEM certificate");
+    buf_done(&certificate);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("authority");
@@ -282,6 +351,8 @@ Suite *unit_suite(void)
     tcase_add_test(claims, the_secret_is_not_shown_to_another_authority);
     tcase_add_test(claims, a_use_is_given_back_where_the_cluster_refuses);
     tcase_add_test(claims, a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked);
+    tcase_add_test(claims, a_folder_that_everybody_may_write_to_is_no_authority);
+    tcase_add_test(claims, what_another_node_sends_as_a_renewal_is_checked_before_it_is_written);
     suite_add_tcase(suite, claims);
     return suite;
 }
