@@ -25,6 +25,11 @@ static int expect(struct daemon *daemon, const struct join_wish *wish, struct er
     }
     for (uint32_t i = 0; known == NULL && i < daemon->members_count; i++) {
         if (strcmp(daemon->members[i].name, wish->name) == 0) {
+            if (daemon->members[i].self) {
+                return err_set(err, ERR_STATE,
+                               "node '%s' is the one that you ask; give another --name",
+                               wish->name);
+            }
             return 1;
         }
     }

@@ -49,9 +49,7 @@ void ask_member(struct connection *connection, const Ctl__Member *request)
     wish.how = (enum facts_member_how)how;
     if (joins) {
         memcpy(wish.uuid, request->uuid.data, sizeof(wish.uuid));
-        /* Whom the cluster's authority gave a certificate of that name. */
-        wish.authorised = connection->node[0] != '\0';
-        if (wish.authorised && strcmp(connection->node, wish.name) != 0) {
+        if (connection->node[0] != '\0' && strcmp(connection->node, wish.name) != 0) {
             ask_fail(connection, ERR_AUTH, "the certificate is of a node of another name", "");
             return;
         }

@@ -432,7 +432,6 @@ struct facts_member {
     const char *address; /* ADD: may be ""; JOIN: what others dial */
     const char *role;    /* ADD: trainer, arbiter, spare */
     uint8_t uuid[16];    /* JOIN: of its state folder */
-    bool authorised;     /* JOIN: by something better than that somebody expects the name */
 };
 
 /* ---- the table ---- */

@@ -89,8 +89,8 @@ static void *serve_main(void *context)
         log_warning("join.refused", "node=%s from=%s reason=\"%s\"",
                     wish.name[0] != '\0' ? wish.name : "?", joining->incoming.address, err.text);
     }
-    transport_close(&joining->incoming.transport);
     pthread_mutex_lock(&joining->lock);
+    transport_close(&joining->incoming.transport); /* joins_close() may shut it meanwhile. */
     joining->state = JOINING_ENDED;
     pthread_mutex_unlock(&joining->lock);
     ASSERT(uv_async_send(&joining->joins->wake) == 0);

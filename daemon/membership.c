@@ -24,12 +24,12 @@ static uint8_t role_of(const char *name)
 }
 
 /* Who may come in: a node whose name a person expects (`cluster add`, or a token: admit.c), which
- * binds the name to the first identity that asks; or one with a certificate of that name
- * (ask->authorised), unless the name was removed. */
+ * binds the name to the first identity that asks. A certificate of that name is needed as well
+ * where there is TLS, and is no leave of its own: it lives on when its name was removed and
+ * forgotten. */
 static int authorise(const struct daemon *daemon, const struct facts_member *ask, struct err *err)
 {
     const struct state_node *known = state_node_named(&daemon->state, ask->name);
-    bool removed = known != NULL && known->standing == STANDING_REMOVED;
     for (uint32_t i = 0; known == NULL && i < daemon->members_count; i++) {
         if (strcmp(daemon->members[i].name, ask->name) == 0) {
             return err_set(err, ERR_STATE,
@@ -37,12 +37,13 @@ static int authorise(const struct daemon *daemon, const struct facts_member *ask
                            ask->name);
         }
     }
-    if ((ask->authorised && !removed) || (known != NULL && known->standing == STANDING_EXPECTED)) {
-        return 0; /* A removed node's certificate is still good, and lets it in no more. */
+    if (known != NULL && known->standing == STANDING_EXPECTED) {
+        return 0;
     }
     for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
         const struct state_node *node = &daemon->state.nodes[i];
-        if (memcmp(node->uuid, ask->uuid, sizeof(node->uuid)) == 0) {
+        if (memcmp(node->uuid, ask->uuid, sizeof(node->uuid)) == 0 &&
+            strcmp(node->name, ask->name) == 0) {
             return node->standing == STANDING_REMOVED
                        ? err_set(err, ERR_AUTH,
                                  "node '%s' was removed from the cluster; its state folder is of "
@@ -123,9 +124,7 @@ static int member_command(const struct daemon *daemon, const struct facts_member
         return err->code;
     }
     ret_command->kind = COMMAND_MEMBER;
-    member->how = ask->how == FACTS_ADD ? MEMBER_EXPECT
-                  : ask->authorised     ? MEMBER_ADMIT
-                                        : MEMBER_JOIN;
+    member->how = ask->how == FACTS_ADD ? MEMBER_EXPECT : MEMBER_JOIN;
     member->role = ask->role[0] == '\0' ? ROLE_TRAINER : role_of(ask->role);
     if (member->role == 0) {
         return err_set(err, ERR_USAGE, "role '%.32s': trainer, arbiter or spare", ask->role);

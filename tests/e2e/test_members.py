@@ -148,8 +148,10 @@ with tempfile.TemporaryDirectory() as folder:
         cluster.offline("pki", "bundle", b.name, "--authority", cluster.authority, "--output", os.path.join(b.state, "tls"))
         b.tls = "{}"
         b.write_config()
-        cluster.ctl("cluster", "add", b.name, node=a)
         b.start()
+        cluster.wait_for(lambda: "nobody expects a node 'b'" in b.log_text(), 30, "b to hear that nobody expects it")
+        claims.claim(cluster.member(b.name, node=a) is None, "a certificate alone lets nobody in")
+        cluster.ctl("cluster", "add", b.name, node=a)
         cluster.wait_for(lambda: votes(cluster, b.name, node=a), 30, "b to vote")
         secure = cluster.wait_job(cluster.submit(job), seconds=60)
         claims.claim(secure["parameter_sha256"] == done["parameter_sha256"], "with certificates: the same digest")
