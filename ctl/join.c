@@ -20,7 +20,7 @@ static int find_token(struct ctl *ctl, struct token *ret_token, struct problem *
 {
     char text[TOKEN_TEXT_SIZE + 2] = "";
     bool word = ctl->args.words_count > 1;
-    const char *given = word ? ctl->args.words[0] : getenv("COPPELIUSD_TOKEN"); /* One thread. */
+    char *given = word ? ctl->args.words[0] : getenv("COPPELIUSD_TOKEN"); /* One thread. */
     if (word && strcmp(given, "-") == 0) {
         if (fgets(text, sizeof(text), stdin) == NULL) {
             return problem_set(problem, ERR_USAGE, "no token came on stdin");
@@ -29,7 +29,10 @@ static int find_token(struct ctl *ctl, struct token *ret_token, struct problem *
     } else if (given != NULL) {
         (void)snprintf(text, sizeof(text), "%s", given);
         if (word) {
-            memset(ctl->args.words[0], 'x', strlen(ctl->args.words[0]));
+            memset(given, 'x', strlen(given));
+        } else {
+            explicit_bzero(given, strlen(given));
+            (void)unsetenv("COPPELIUSD_TOKEN");
         }
     } else {
         problem_hint(problem, "give the line of `coppeliusctl cluster token` on stdin with -, as a "
