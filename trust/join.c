@@ -346,7 +346,10 @@ int join_serve(struct tls *tls, int fd, const struct join_host *host, uint64_t d
     struct token token = {.id = ""};
     struct buf request = BUF_NONE;
     *ret_wish = (struct join_wish){.name = ""};
+    uint64_t token_ms = clock_now_ms() + JOIN_TOKEN_MS;
+    talk.deadline_ms = token_ms < deadline_ms ? token_ms : deadline_ms;
     int code = check_token(&talk, host, &token, err);
+    talk.deadline_ms = deadline_ms;
     if (code == 0 && read_wish(&talk, ret_wish, &request, err) != 0) {
         code = refuse(&talk, err);
     }

@@ -22,6 +22,7 @@
 #define JOIN_ADDRESS_SIZE 24
 #define JOIN_ROLE_SIZE    16
 #define JOIN_QUESTION_MAX 8192
+#define JOIN_TOKEN_MS     4000 /* for the token: until then anybody may hold the place */
 #define JOIN_ANSWER_MAX   65536
 #define JOIN_FIRST_SIZE   (4 + TOKEN_ID_SIZE - 1 + TOKEN_SECRET_SIZE - 1)
 

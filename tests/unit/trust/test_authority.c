@@ -267,6 +267,34 @@ START_TEST(a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked)
 }
 END_TEST
 
+START_TEST(who_shows_no_token_does_not_keep_the_place)
+{
+    struct hosting hosting = {.fd = -1};
+    struct token token = some_token(1);
+    struct tls *tls = NULL;
+    struct iovec none = {NULL, 0};
+    pthread_t thread;
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    hosting.fd = pair[1];
+    ck_assert_int_eq(tls_dial_pinned(pair[0], token.pin, &tls, &err), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, host, &hosting), 0);
+    uint64_t began_ms = clock_now_ms();
+    while (!tls_is_open(tls) && clock_now_ms() - began_ms < 60000) {
+        unsigned reads = 10;
+        ck_assert_int_eq(tls_read(tls, &none, 1, &reads, &err), 0);
+        (void)usleep(1000);
+    }
+    ck_assert_int_eq(pthread_join(thread, NULL), 0); /* and now it says nothing */
+    ck_assert_int_eq(hosting.err.code, ERR_TIMEOUT);
+    ck_assert_uint_lt(clock_now_ms() - began_ms, 9500); /* the whole may take 10 s */
+    ck_assert_int_eq(hosting.admits, 0);
+    tls_free(tls);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+END_TEST
+
 START_TEST(a_folder_that_everybody_may_write_to_is_no_authority)
 {
     struct token token = some_token(1);
@@ -351,6 +379,7 @@ Suite *unit_suite(void)
     tcase_add_test(claims, the_secret_is_not_shown_to_another_authority);
     tcase_add_test(claims, a_use_is_given_back_where_the_cluster_refuses);
     tcase_add_test(claims, a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked);
+    tcase_add_test(claims, who_shows_no_token_does_not_keep_the_place);
     tcase_add_test(claims, a_folder_that_everybody_may_write_to_is_no_authority);
     tcase_add_test(claims, what_another_node_sends_as_a_renewal_is_checked_before_it_is_written);
     suite_add_tcase(suite, claims);
