@@ -13,13 +13,16 @@ static void draw_info(const struct ctl *ctl, const json_t *document, struct buf 
 {
     char bytes[32];
     text_bytes(document_number(document, "bytes"), bytes, sizeof(bytes));
+    const char *target = document_text(document, "target"); /* "": there is one, without a name */
     buf_print(out, "%s: %lld rows, %lld features, %s, %lld %s, %s, target %s\n",
               document_text(document, "folder"), (long long)document_integer(document, "rows"),
               (long long)document_integer(document, "features"), document_text(document, "storage"),
               (long long)document_integer(document, "nonzeros"),
               strcmp(document_text(document, "storage"), "sparse") == 0 ? "non-zeros" : "values",
               bytes,
-              document_has(document, "target") ? document_text(document, "target") : "absent");
+              !document_has(document, "target") ? "absent"
+              : target[0] != '\0'               ? target
+                                                : "unnamed");
     buf_print(out, "digest %s\n", document_text(document, "digest"));
     const json_t *columns = document_list(document, "columns");
     size_t count = json_array_size(columns);

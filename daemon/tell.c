@@ -247,9 +247,10 @@ static void tell_progress(struct daemon *daemon, const struct state_job *job, st
     const struct history *history = history_find(daemon, job->id);
     const struct progress *progress = job_progress(daemon, job);
     const struct state_epoch *newest = state_newest_epoch(job);
-    if (progress == NULL && history != NULL && history->last.job == job->id &&
-        history->last.generation == job->generation) {
-        progress = &history->last; /* The run is over here: what it said last. */
+    if (history != NULL && history->last.job == job->id &&
+        history->last.generation == job->generation &&
+        (progress == NULL || !progress->has_loss || progress->step < history->last.step)) {
+        progress = &history->last; /* The run is over here: what it said last, not others before. */
     }
     ret->first_loss = (double)NAN;
     if (newest != NULL) {

@@ -11,7 +11,7 @@ import time
 from cluster import Claims, Cluster, program
 
 claims = Claims()
-ROWS = 1_400_000  # some 50 MB: import takes more than the quarter of a second before which no bar shows
+ROWS = 5_600_000  # some 150 MB: import takes more than the quarter of a second before which no bar shows, on fast machines too
 JOB = """name: seen
 data: {{path: {data}, format: csv, header: yes, test: 0.2, standardize: yes}}
 model: {{l2: 0.1}}
@@ -83,6 +83,17 @@ with tempfile.TemporaryDirectory() as folder, Cluster(nodes=2) as cluster:
                           ("a curve in braille dots", r"[\u2801-\u28ff]"), ("the checkpoint", r"checkpoint: epoch [1-9]")):
         claims.claim(re.search(pattern, text, re.S), f"watch shows {what}: {text[-500:]!r}")
     claims.claim(re.search(r"first loss [\d.e+-]+, last loss [\d.e+-]+[^\r]*\r\n[^\r]*rows/s  compute \d+ %", text), f"watch ends with first and last loss: {text[-500:]!r}")
+
+    small = os.path.join(folder, "small.yaml")
+    with open(data) as f, open(os.path.join(folder, "small.csv"), "w") as g:
+        g.writelines(f.readline() for _ in range(500))
+    with open(small, "w") as f:
+        f.write(JOB.format(data=os.path.join(folder, "small.csv"), steps=300).replace("65536", "all").replace("every: 100", "every: 300"))
+    for i in range(12):  # Over before the next heartbeat: the end has figures all the same, whoever is asked.
+        node = cluster.nodes[i % len(cluster.nodes)]
+        run = cluster.offline("--endpoint", f"unix:{node.socket}", "submit", "--watch", small, "--set", f"name=short{i}", check=False)
+        claims.claim(run.returncode == 0 and re.search(r"\n +[\d.]+s  [\d.]+[kMG]? rows/s  compute \d+ %  exchange \d+ %", run.stdout + run.stderr),
+                     f"a short job's end has rows/s and shares: {run.stdout!r} {run.stderr[-300:]!r}")
 
     job = cluster.wait_job(1)
     checkpoint = os.path.join(folder, "checkpoint")
