@@ -8,9 +8,6 @@
 #include "control/placement.h"
 #include "control/roster.h"
 
-#define SAID_MAX \
-    (sizeof(((struct coordinator *)0)->said) / sizeof(((struct coordinator *)0)->said[0]))
-
 /* One call: what it looks at and where its answer goes. */
 struct look {
     struct coordinator *c;
@@ -39,25 +36,35 @@ static const struct coordinator_node *seen(const struct coordinator_view *view, 
     return NULL;
 }
 
+/* The place of what was said of it, of what it follows on, or a free one; NULL: all are taken. */
+static struct coordinator_said *place_of(struct look *look, enum command_kind kind, uint64_t job,
+                                         uint64_t number)
+{
+    bool assign = kind == COMMAND_ASSIGN;
+    struct coordinator_said *said = assign ? look->c->assigned : look->c->said;
+    size_t count = assign ? COORDINATOR_ASSIGNED_MAX : COORDINATOR_SAID_MAX;
+    struct coordinator_said *place = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (said[i].kind == kind && said[i].job == job && (!assign || said[i].number == number)) {
+            return &said[i];
+        }
+        if (said[i].kind == 0 || look->view->now_ms - said[i].ms >= COORDINATOR_REPEAT_MS) {
+            place = &said[i];
+        }
+    }
+    return place;
+}
+
 /* True where this is to be said now; it is then remembered as said. */
 static bool say(struct look *look, enum command_kind kind, uint64_t job, uint64_t number)
 {
-    struct coordinator *c = look->c;
-    for (size_t i = 0; i < SAID_MAX; i++) {
-        if (c->said[i].kind == kind && c->said[i].job == job && c->said[i].number == number) {
-            if (look->view->now_ms - c->said[i].ms < COORDINATOR_REPEAT_MS) {
-                return false;
-            }
-            c->said[i].ms = look->view->now_ms;
-            *look->ret = (struct command){.kind = kind, .wall_ms = look->view->wall_ms};
-            return true;
-        }
+    uint64_t now = look->view->now_ms;
+    struct coordinator_said *place = place_of(look, kind, job, number);
+    if (place == NULL || (place->kind == kind && place->job == job && place->number == number &&
+                          now - place->ms < COORDINATOR_REPEAT_MS)) {
+        return false;
     }
-    c->said[c->said_next].kind = (uint8_t)kind;
-    c->said[c->said_next].job = job;
-    c->said[c->said_next].number = number;
-    c->said[c->said_next].ms = look->view->now_ms;
-    c->said_next = (c->said_next + 1) % SAID_MAX;
+    *place = (struct coordinator_said){(uint8_t)kind, job, number, now};
     *look->ret = (struct command){.kind = kind, .wall_ms = look->view->wall_ms};
     return true;
 }

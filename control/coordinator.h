@@ -73,6 +73,15 @@ struct coordinator_view {
     uint64_t prepare_ms; /* 0: COORDINATOR_PREPARE_MS */
 };
 
+#define COORDINATOR_SAID_MAX     32
+#define COORDINATOR_ASSIGNED_MAX 64 /* copies asked for within COORDINATOR_REPEAT_MS */
+
+struct coordinator_said {
+    uint8_t kind; /* enum command_kind, 0: none */
+    uint64_t job, number;
+    uint64_t ms;
+};
+
 /* The leader's timers; they decide when something is said, never what is true. */
 struct coordinator {
     uint64_t since_ms; /* the leadership's begin; 0: not yet */
@@ -88,18 +97,16 @@ struct coordinator {
     uint64_t aborted_job; /* whose retry waits */
     uint64_t aborted_epoch;
     uint64_t aborted_ms;
-    /* The last proposals, to not repeat them at once. */
-    struct {
-        uint8_t kind;
-        uint64_t job, number;
-        uint64_t ms;
-    } said[8];
-    uint32_t said_next;
+    /* What was proposed within COORDINATOR_REPEAT_MS, to not repeat it: one of a kind and job, the
+     * newest; of ASSIGN each shard's. Where all places are taken the next proposal waits. */
+    struct coordinator_said said[COORDINATOR_SAID_MAX];
+    struct coordinator_said assigned[COORDINATOR_ASSIGNED_MAX];
 };
 
 void coordinator_reset(struct coordinator *coordinator);
 
-/* True: *ret_command is to be proposed. */
+/* True: *ret_command is to be proposed. With the same view it is false after at most
+ * COORDINATOR_SAID_MAX + COORDINATOR_ASSIGNED_MAX calls, whatever is to be done. */
 bool coordinator_next(struct coordinator *coordinator, const struct state *state,
                       const struct coordinator_view *view, struct command *ret_command);
 

@@ -362,6 +362,52 @@ static void expect_text(uint64_t job, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
+/* A node's disk was lost with many epochs on it: what is asked for is bounded, nothing is asked for
+ * twice within the time, the rest is asked for then, and what is urgent does not wait for it. */
+START_TEST(many_copies_are_asked_for_a_bounded_number_at_a_time)
+{
+    enum { EPOCHS = 30, SHARDS = 3 };
+    static bool asked[EPOCHS + 1][SHARDS];
+    memset(asked, 0, sizeof(asked));
+    begin();
+    state.jobs[0]->replicas = 1;
+    state.jobs[0]->keep = EPOCHS;
+    agreed_to_running(&state, 1);
+    for (uint64_t e = 1; e <= EPOCHS; e++) { /* Of each shard there is its own node's only. */
+        agreed_commit(&state, 1, e, false);
+        agreed_publish(&state, 1, e);
+    }
+    unsigned total = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        unsigned said = 0;
+        while (next()) {
+            ck_assert_int_eq(got.kind, COMMAND_ASSIGN);
+            ck_assert(turn > 0 || !asked[got.copy.epoch][got.copy.rank]);
+            asked[got.copy.epoch][got.copy.rank] = true;
+            said++;
+            ck_assert_uint_le(said, COORDINATOR_ASSIGNED_MAX);
+        }
+        ck_assert_uint_eq(said, COORDINATOR_ASSIGNED_MAX);
+        view.nodes[2].incarnation = 11; /* It has restarted. */
+        ck_assert(next());
+        ck_assert_int_eq(got.kind, COMMAND_INTERRUPT);
+        ck_assert(!next());
+        view.nodes[2].incarnation = 10;
+        pass(COORDINATOR_REPEAT_MS, 7);
+    }
+    while (next()) { /* What is agreed on makes room for the others. */
+        ck_assert_int_eq(take(), STATE_CHANGED);
+        total++;
+        if (total % COORDINATOR_ASSIGNED_MAX == 0) {
+            pass(COORDINATOR_REPEAT_MS, 7);
+        }
+        ck_assert_uint_le(total, EPOCHS * SHARDS);
+    }
+    ck_assert_uint_eq(total, EPOCHS * SHARDS);
+    state_done(&state);
+}
+END_TEST
+
 START_TEST(tells_people_what_a_job_waits_for)
 {
     begin();
@@ -407,6 +453,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, an_open_publication_is_settled_before_the_next_generation);
     tcase_add_test(tests, collects_beyond_keep_and_resumes_when_the_stopped_node_is_back);
     tcase_add_test(tests, after_a_publication_the_nodes_with_the_shards_are_needed);
+    tcase_add_test(tests, many_copies_are_asked_for_a_bounded_number_at_a_time);
     tcase_add_test(tests, tells_people_what_a_job_waits_for);
     suite_add_tcase(suite, tests);
     return suite;
