@@ -52,16 +52,11 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->replicas = PICK(rand, 0, 1, 1, 1, 2);
     options->hurt_ms = PICK(rand, 0, 0, 1500, 4000);
     options->elastic = PICK(rand, 0, 1);
-    /* One kind of loss at a time: a disk that is hurt, or a node that goes. */
-    bool whole = options->hurt_ms == 0;
-    options->drain_ms = whole ? PICK(rand, 0, 2000, 6000) : 0;
-    options->removes =
-        whole && options->elastic != 0 && options->replicas != 0 && world->voters > 2
-            ? PICK(rand, 0, 1)
-            : 0;
+    options->drain_ms = PICK(rand, 0, 0, 2000, 6000);
+    options->removes = options->elastic != 0 && options->replicas != 0 ? PICK(rand, 0, 1) : 0;
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
-    world->nodes = world->voters + (whole ? PICK(rand, 0, 1) : 0);
+    world->nodes = world->voters + PICK(rand, 0, 0, 1);
     world->member_ms = 0;
     world->wipe_ms = 0;
     world->propose_ms = 1000000; /* The core's own clients are not here. */
@@ -79,8 +74,7 @@ void publication_options_print(const struct publication_options *options)
            options->jobs, options->steps, options->every, options->keep, options->coordinates,
            options->step_ms, options->file_ms_max, options->suspect_ms, options->prepare_ms,
            options->disturb_ms, options->replicas, options->hurt_ms, options->elastic,
-           options->drain_ms, options->removes,
-           publication_mutant_text(options->mutant));
+           options->drain_ms, options->removes, publication_mutant_text(options->mutant));
 }
 
 struct publication *publication_new(const struct publication_options *options)

@@ -63,7 +63,7 @@ struct publication_options {
     uint32_t prepare_ms;
     uint32_t disturb_ms; /* mean time between pause, resume, cancel and SIGTERM; 0: none */
     uint32_t replicas;
-    uint32_t hurt_ms; /* mean time between disks that lose their checkpoints, or a bit; 0: none */
+    uint32_t hurt_ms;  /* mean time between disks that lose their checkpoints, or a bit; 0: none */
     uint32_t elastic;  /* the jobs are */
     uint32_t drain_ms; /* mean time between nodes drained and undrained; 0: none */
     uint32_t removes;  /* one node is removed for good */
@@ -90,7 +90,7 @@ struct publication_counts {
     uint64_t succeeded;      /* jobs */
     uint64_t refused_stages; /* shards that could not be written */
     uint64_t copies;         /* of shards that were fetched */
-    uint64_t hurts;          /* disks wiped, or with a flipped bit */
+    uint64_t hurts;          /* disks wiped, or with a flipped bit; nodes removed */
     uint64_t repairs;        /* of them, those after which all copies were there again */
 };
 void publication_counts(const struct publication *all, struct publication_counts *ret_counts);
@@ -111,6 +111,8 @@ void publication_hold_votes(struct publication *all, unsigned node, bool hold);
 void publication_fill_disk(struct publication *all, unsigned node, bool full);
 /* The node dies with all its checkpoints; its log stays. */
 void publication_wipe(struct world *world, unsigned node);
+/* One bit of one shard that lies there is another one now; false: of that one there is none. */
+bool publication_rot(struct world *world, unsigned node);
 /* Keep a node from publishing while true. */
 void publication_hold_publish(struct publication *all, unsigned node, bool hold);
 

@@ -184,13 +184,41 @@ void pub_copy(struct pub_node *node, const struct agent_action *action, struct a
 
 /* ---- what must hold ---- */
 
+/* The state with the most entries. */
+static const struct pub_node *ahead(struct world *world)
+{
+    const struct pub_node *best = NULL;
+    for (unsigned n = 0; n < world_options(world)->nodes; n++) {
+        const struct pub_node *node = world_self(world, n);
+        if (node != NULL &&
+            (best == NULL || node->state->applied_index > best->state->applied_index)) {
+            best = node;
+        }
+    }
+    return best;
+}
+
+/* One that has applied all that anybody ever has; NULL: those that are up know less, so far. */
+static const struct pub_node *informed(struct world *world)
+{
+    const struct publication *all = world_context(world);
+    const struct pub_node *best = ahead(world);
+    return best != NULL && best->state->applied_index >= all->applied ? best : NULL;
+}
+
+/* Nobody asks the node any more: it was removed, and that is agreed on. */
+static bool is_gone(struct world *world, unsigned node)
+{
+    const struct pub_node *best = ahead(world);
+    return pub_is_out(world_context(world), node) && best != NULL && !pub_is_member(best, node);
+}
+
 /* How many disks have the shard, whole and durable. */
-static uint32_t copies_of(struct world *world, uint64_t job, uint64_t epoch, uint32_t rank,
-                          unsigned without)
+static uint32_t copies_of(struct world *world, uint64_t job, uint64_t epoch, uint32_t rank)
 {
     uint32_t count = 0;
     for (unsigned n = 0; n < world_options(world)->nodes; n++) {
-        count += n != without && has_right_copy(world, n, job, epoch, rank) ? 1 : 0;
+        count += !is_gone(world, n) && has_right_copy(world, n, job, epoch, rank) ? 1 : 0;
     }
     return count;
 }
@@ -198,18 +226,18 @@ static uint32_t copies_of(struct world *world, uint64_t job, uint64_t epoch, uin
 static bool any_dead(struct world *world)
 {
     for (unsigned n = 0; n < world_options(world)->nodes; n++) {
-        if (sim_disk_dead(world_disk(world, n))) {
+        if (sim_disk_dead(world_disk(world, n)) && !is_gone(world, n)) {
             return true;
         }
     }
     return false;
 }
 
-/* Whether every shard of what is kept has at least its copies (least = false) or one, on other
- * nodes than `without`; else which one has not. */
-static bool kept_have(struct world *world, bool least_one, unsigned without, char *text,
-                      size_t capacity)
+/* Whether every shard of what is kept has at least its copies (least_one = false) or one; else
+ * which one has not. After a removal fewer may be asked for than when it was decided. */
+static bool kept_have(struct world *world, bool least_one, char *text, size_t capacity)
 {
+    const struct pub_node *best = ahead(world);
     const struct publication *all = world_context(world);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
         for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
@@ -218,8 +246,14 @@ static bool kept_have(struct world *world, bool least_one, unsigned without, cha
                 continue;
             }
             for (uint32_t r = 0; r < truth->shards_count; r++) {
-                uint32_t due = least_one ? 1 : 1 + truth->shards[r].copies;
-                uint32_t have = copies_of(world, job, e, r, without);
+                const struct state_job *known = best == NULL ? NULL : state_job(best->state, job);
+                const struct state_epoch *epoch = known == NULL ? NULL : state_epoch(known, e);
+                uint32_t copies = truth->shards[r].copies;
+                if (epoch != NULL && epoch->shards[r].copies < copies) {
+                    copies = epoch->shards[r].copies;
+                }
+                uint32_t due = least_one ? 1 : 1 + copies;
+                uint32_t have = copies_of(world, job, e, r);
                 if (have < due) {
                     (void)snprintf(text, capacity,
                                    "epoch %llu of job %llu: shard %u is on %u disks, not on %u",
@@ -239,31 +273,48 @@ void pub_check_copies(struct world *world)
     if (any_dead(world)) {
         return; /* What its crash leaves is not decided yet. */
     }
-    if (!kept_have(world, all->hurt != 0, WORLD_NODES_MAX, text, sizeof(text))) {
+    if (!kept_have(world, all->hurt != 0, text, sizeof(text))) {
         world_violation(world, "%s", text);
     }
 }
 
-/* The state with the most entries. */
-static const struct pub_node *ahead(struct world *world)
+/* A shard's file lies on the disk, and is not right: held by the node in its log or not. */
+static bool has_damage(struct world *world, unsigned node)
 {
-    const struct pub_node *best = NULL;
-    for (unsigned n = 0; n < world_options(world)->nodes; n++) {
-        const struct pub_node *node = world_self(world, n);
-        if (node != NULL &&
-            (best == NULL || node->state->applied_index > best->state->applied_index)) {
-            best = node;
+    const struct publication *all = world_context(world);
+    for (uint64_t job = 1; job <= all->jobs_made; job++) {
+        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+            const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
+            for (uint32_t r = 0; truth->decision == DECIDED_COMMIT && r < truth->shards_count;
+                 r++) {
+                char name[MANIFEST_TEXT_SIZE];
+                char path[FOLDER_PATH_SIZE];
+                struct err err = {0};
+                struct sim_disk *disk = world_disk(world, node);
+                checkpoint_shard_name(r, truth->shards_count, name);
+                if (find_file(disk, job, e, name, path) &&
+                    files_check(sim_disk_fs(disk), path, truth->shards[r].sha256,
+                                truth->shards[r].size, &err) != 0) {
+                    return true;
+                }
+            }
         }
     }
-    return best;
+    return false;
 }
 
 bool pub_copies_whole(struct world *world)
 {
     struct publication *all = world_context(world);
-    const struct pub_node *best = ahead(world);
+    const struct pub_node *best = informed(world);
     char text[160];
     if (best == NULL || any_dead(world)) {
+        return false;
+    }
+    /* Gone is a removed node when that is agreed on; a damaged file when it was seen, or has gone
+     * with its epoch: a node that is drained keeps CURRENT on an old one for a while. */
+    if (all->hurt != 0 && (pub_is_out(all, all->hurt - 1) ? !is_gone(world, all->hurt - 1)
+                                                          : has_damage(world, all->hurt - 1))) {
         return false;
     }
     for (uint32_t i = 0; i < best->state->jobs_count; i++) {
@@ -286,7 +337,7 @@ bool pub_copies_whole(struct world *world)
             }
         }
     }
-    if (!kept_have(world, false, WORLD_NODES_MAX, text, sizeof(text))) {
+    if (!kept_have(world, false, text, sizeof(text))) {
         return false;
     }
     all->counts.repairs += all->hurt != 0 ? 1 : 0;
@@ -296,7 +347,7 @@ bool pub_copies_whole(struct world *world)
 
 /* ---- disks that are hurt ---- */
 
-static void note_hurt(struct world *world, unsigned node)
+void pub_note_hurt(struct world *world, unsigned node)
 {
     struct publication *all = world_context(world);
     const struct pub_node *best = ahead(world);
@@ -313,11 +364,44 @@ static void note_hurt(struct world *world, unsigned node)
 void publication_wipe(struct world *world, unsigned node)
 {
     struct publication *all = world_context(world);
-    note_hurt(world, node);
+    pub_note_hurt(world, node);
     world_crash(world, node);
     sim_disk_wipe_folder(world_disk(world, node), "jobs");
     memset(all->durable_current[node], 0, sizeof(all->durable_current[node]));
     memset(all->seen_current[node], 0, sizeof(all->seen_current[node]));
+}
+
+/* Nothing that is kept is agreed to be on that node alone. A file that lies elsewhere and that
+ * nobody has spoken for (fetched to start from, or on its way) is no copy: it goes when it is not
+ * needed any more, and the epoch with its last holder. */
+static bool held_elsewhere(struct world *world, unsigned node)
+{
+    const struct publication *all = world_context(world);
+    const struct pub_node *best = informed(world);
+    for (uint64_t job = 1; job <= all->jobs_made; job++) {
+        const struct state_job *known = best == NULL ? NULL : state_job(best->state, job);
+        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+            const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
+            if (truth->decision != DECIDED_COMMIT || truth->collected) {
+                continue;
+            }
+            const struct state_epoch *epoch = known == NULL ? NULL : state_epoch(known, e);
+            if (epoch == NULL) {
+                return false;
+            }
+            for (uint32_t r = 0; r < epoch->shards_count; r++) {
+                bool held = false;
+                for (uint32_t h = 0; h < epoch->shards[r].holders_count; h++) {
+                    unsigned holder = pub_peer_of(epoch->shards[r].holders[h]);
+                    held = held || (holder != node && has_right_copy(world, holder, job, e, r));
+                }
+                if (!held) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
 }
 
 /* A publication that is open has no copies: only one node was there when it began. */
@@ -333,11 +417,17 @@ static bool open_alone(struct world *world)
                 }
             }
         }
-        if (node == NULL) {
+        if (node == NULL && world_is_wanted(world, n)) {
             return true; /* It may know more than those that are up. */
         }
     }
     return false;
+}
+
+bool pub_may_lose(struct world *world, unsigned node)
+{
+    const struct publication *all = world_context(world);
+    return all->hurt == 0 && !any_dead(world) && !open_alone(world) && held_elsewhere(world, node);
 }
 
 /* One bit of one shard of what is kept. */
@@ -366,31 +456,42 @@ static bool flip_some(struct pub_node *node)
     return false;
 }
 
+bool publication_rot(struct world *world, unsigned node)
+{
+    struct pub_node *self = world_self(world, node);
+    if (self == NULL || !flip_some(self)) {
+        return false;
+    }
+    pub_note_hurt(world, node);
+    return true;
+}
+
 void pub_hurt_tick(struct pub_node *node)
 {
     struct publication *all = node->all;
     struct rand *rand = world_rand(node->world);
     uint64_t now = world_now_us(node->world) / 1000;
-    char text[160];
     if (now - all->checked_ms >= CHECK_MS) {
         all->checked_ms = now;
         if (all->hurt == 0 || !pub_copies_whole(node->world)) {
             pub_check_copies(node->world);
         }
     }
-    if (all->options.hurt_ms == 0 || all->healed || all->hurt != 0 || any_dead(node->world) ||
-        open_alone(node->world) || rand_below(rand, all->options.hurt_ms) >= 20 ||
-        !kept_have(node->world, true, node->node, text, sizeof(text))) {
-        return; /* Or it is the only one that has something: jobs without copies. */
+    if (all->options.hurt_ms == 0 || all->healed || !world_is_wanted(node->world, node->node) ||
+        rand_below(rand, all->options.hurt_ms) >= 20 || !pub_may_lose(node->world, node->node)) {
+        return;
     }
     if (rand_below(rand, 2) == 0) {
-        note_hurt(node->world, node->node);
+        pub_note_hurt(node->world, node->node);
         if (!flip_some(node)) {
             all->hurt = 0;
         }
     } else {
-        note_hurt(node->world, node->node);
-        sim_disk_wipe_folder(world_disk(node->world, node->node), "jobs");
+        struct sim_disk *disk = world_disk(node->world, node->node);
+        pub_note_hurt(node->world, node->node);
+        sim_disk_crash_at(disk, 0, false); /* Faults that wait are not for the wiping. */
+        sim_disk_fail_sync(disk, 0);
+        sim_disk_wipe_folder(disk, "jobs");
         memset(all->durable_current[node->node], 0, sizeof(all->durable_current[node->node]));
         memset(all->seen_current[node->node], 0, sizeof(all->seen_current[node->node]));
         world_die(node->world, node->node, "its disk is lost");

@@ -53,6 +53,7 @@ struct publication {
     bool healed;
     bool looking;
     uint64_t generation; /* the greatest seen */
+    uint64_t applied;    /* the greatest index that anybody has applied */
     /* A disk that was wiped or has rotten, until all copies are there again: one at a time. */
     unsigned hurt;                 /* node + 1; 0: none */
     uint64_t hurt_epoch[JOBS_MAX]; /* the next number of each job then */
@@ -154,6 +155,9 @@ void pub_on_word(struct pub_node *node, unsigned from, struct reader *in);
 void pub_copy(struct pub_node *node, const struct agent_action *action,
               struct agent_result *result);
 void pub_hurt_tick(struct pub_node *node);
+/* One loss at a time, a disk or a node, and of nothing that is agreed to be there alone. */
+bool pub_may_lose(struct world *world, unsigned node);
+void pub_note_hurt(struct world *world, unsigned node);
 void pub_check_copies(struct world *world);
 /* All copies of all kept epochs are where they should be. */
 bool pub_copies_whole(struct world *world);

@@ -75,8 +75,10 @@ static void wish(struct pub_node *node)
     if (all->options.removes != 0 && all->removed == 0 && node->state->nodes_count >= 3 &&
         rand_below(rand, 4000) < 20) {
         unsigned number = (unsigned)rand_below(rand, options->voters);
-        if (state_node_in(state_node(node->state, number + 1))) {
+        if (state_node_in(state_node(node->state, number + 1)) &&
+            pub_may_lose(node->world, number)) {
             all->removed = number + 1;
+            pub_note_hurt(node->world, number);
             world_want(node->world, number, false, false);
         }
     }

@@ -75,10 +75,23 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
     }
 }
 
+/* It was decided while its node was alone, and then that one was removed. */
+static bool may_be_lost(struct publication *all, const struct state_job *job)
+{
+    struct pub_truth *truth = &all->jobs[job->id - 1].truths[job->lost_epoch];
+    bool alone = false;
+    for (uint32_t i = 0; i < truth->shards_count; i++) {
+        alone = alone || truth->shards[i].copies == 0;
+    }
+    truth->collected = alone && all->removed != 0;
+    return truth->collected;
+}
+
 void pub_watch_state(struct pub_node *node)
 {
     struct publication *all = node->all;
     const struct state *state = node->state;
+    all->applied = state->applied_index > all->applied ? state->applied_index : all->applied;
     if (state->generation > all->generation) {
         all->counts.generations += state->generation - all->generation;
         all->generation = state->generation;
@@ -98,7 +111,7 @@ void pub_watch_state(struct pub_node *node)
             }
             truth->decision = DECIDED_ABORT;
         }
-        if (job->lost_epoch != 0) {
+        if (job->lost_epoch != 0 && !may_be_lost(all, job)) {
             world_violation(node->world, "epoch %llu of job %llu is lost, one disk at most was",
                             (unsigned long long)job->lost_epoch, (unsigned long long)job->id);
         }

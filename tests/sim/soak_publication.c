@@ -128,7 +128,7 @@ int main(int argc, char **argv)
            (unsigned long long)totals.counts.published, (unsigned long long)totals.counts.collected,
            (unsigned long long)totals.counts.succeeded, (unsigned long long)totals.counts.looks,
            failed);
-    printf("%llu copies fetched, %llu disks hurt, %llu of them seen whole again\n",
+    printf("%llu copies fetched, %llu losses of a disk or node, %llu of them seen whole again\n",
            (unsigned long long)totals.counts.copies, (unsigned long long)totals.counts.hurts,
            (unsigned long long)totals.counts.repairs);
     return failed == 0 ? 0 : 1;
