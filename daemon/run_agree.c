@@ -15,6 +15,8 @@
 #define INTERRUPT_DELAY_MS 400
 /* Heartbeats tell who has the data; a holder that is gone ends the generation before. */
 #define NO_HOLDER_MS 20000
+/* Word of the participants that have not said yet whether they have the data. */
+#define HOLDERS_MS 2000
 
 static void propose_partition(struct run *run, const struct state_job *job)
 {
@@ -93,7 +95,21 @@ static void list_holders(struct run *run, const struct state_job *job, struct ru
     }
 }
 
-/* Whether this node must fetch; with whom it can. false: nobody who has the data is heard yet. */
+/* A list made too early would lack the one holder whose bytes are right. */
+static bool all_have_spoken(struct run *run, const struct state_job *job)
+{
+    for (uint32_t r = 0; r < job->participants_count; r++) {
+        const struct member *member = members_find(run->daemon, job->participants[r].node);
+        if (!member->self && member->data.job != run->job &&
+            members_state(run->daemon, member) != FACTS_DOWN) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether this node must fetch; with whom it can. false: nobody who has the data is heard yet, or
+ * not everybody has been heard. */
 static bool choose_source(struct run *run, const struct state_job *job, struct run_load *load)
 {
     const struct data_word *word = &members_self(run->daemon)->data;
@@ -101,6 +117,9 @@ static bool choose_source(struct run *run, const struct state_job *job, struct r
     load->fetch = !word->has || memcmp(job->dataset, word->dataset, SHA256_SIZE) != 0;
     if (!load->fetch) {
         return true;
+    }
+    if (!all_have_spoken(run, job) && clock_now_ms() - run->state_since_ms < HOLDERS_MS) {
+        return false;
     }
     list_holders(run, job, load);
     if (load->holders_count == 0) {
@@ -176,15 +195,21 @@ void run_cutting_turn(struct run *run, const struct state_job *job)
     mailbox_put(&run->to_compute, &load->message);
 }
 
-void run_stepping_turn(struct run *run, const struct state_job *job)
+/* Rank 0 says that it computes. A job of a few steps may have ended before the first turn that
+ * could say so; without it nothing would be published. */
+static void running_turn(struct run *run, const struct state_job *job)
 {
-    struct daemon *daemon = run->daemon;
     if (run->rank == 0 && job->state == JOB_LOADING && run_may_propose(run)) {
         struct command command = {.kind = COMMAND_RUNNING};
         command.running.job = run->job;
         command.running.generation = run->generation;
-        daemon_propose(daemon, &command);
+        daemon_propose(run->daemon, &command);
     }
+}
+
+void run_stepping_turn(struct run *run, const struct state_job *job)
+{
+    running_turn(run, job);
     if (run->rank == 0 && job->stopping && !run->directed) {
         run->directed = true;
         log_info("run.direct", "run=%s word=capture,stop reason=\"%s\"", run->name,
@@ -287,6 +312,7 @@ void run_ended_turn(struct run *run, const struct state_job *job)
         }
         return;
     }
+    running_turn(run, job);
     if (run->ended.finished && run->rank == 0) {
         const struct state_epoch *newest = state_newest_epoch(job);
         if (newest != NULL && newest->step == job->steps && job->open == NULL &&
