@@ -192,6 +192,7 @@ void steps_begin(struct worker *worker, const struct begin_message *begin)
 {
     struct exchange *exchange = worker->exchange;
     struct err err = {0};
+    ASSERT(worker->answers == NULL); /* Compute had them all before it began. */
     reset_step(worker, begin);
     if (worker->early && worker->early_step != begin->step) {
         (void)err_set(&err, ERR_PROTO, "node '%s' is at step %" PRIu64 ", this node at %" PRIu64,

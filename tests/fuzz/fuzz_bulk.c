@@ -143,6 +143,7 @@ static void begin(uint64_t rows)
 {
     struct begin_message mail = {.step = worker.step + 1, .rows = rows, .chunk_rows = CHUNK_ROWS};
     if (step_is_over()) {
+        steps_answer(&worker); /* Compute begins only when it has every answer. */
         while (mailbox_take(&exchange.compute_box) != NULL) {
         }
         steps_begin(&worker, &mail);
