@@ -160,6 +160,15 @@ class Node:
         except FileNotFoundError:
             return ""
 
+    def says(self, *parts, seconds=20):
+        """Whether all of these are in its log before the time is over: another node or thread knows earlier."""
+        end = time.monotonic() + seconds
+        while not all(part in self.log_text() for part in parts):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
     def metrics(self):
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         request = urllib.request.Request("http" + f"://{self.host}:{self.http}/metrics", headers=headers)

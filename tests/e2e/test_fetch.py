@@ -164,7 +164,7 @@ def test_other_bytes(folder):
         for node, of in zip(cluster.nodes, (data, data, other)):
             os.symlink(of, os.path.join(node.cwd, "d"))
         job = cluster.wait_job(cluster.submit(write_job(folder, text)), seconds=120)
-        claims.claim("data.differ" in cluster.nodes[2].log_text(), "node c does not say that its data differ")
+        claims.claim(cluster.nodes[2].says("data.differ"), "node c does not say that its data differ")
         claims.claim(len(fetched(cluster.nodes[2])) == 1, f"node c fetched {fetched(cluster.nodes[2])}")
     same_as_alone(job, text, folder, data, "other bytes")
 
@@ -253,7 +253,7 @@ def test_cache_limit(folder):
             cluster.wait_job(cluster.submit(write_job(folder, native_job(f"{HERE}/{name}"))), seconds=120)
         node = cluster.nodes[1]
         claims.claim(len(copies(node)) == 1, f"the cache of node b has {copies(node)}")
-        claims.claim("cache.evict" in node.log_text(), "node b does not say what it deleted")
+        claims.claim(node.says("cache.evict"), "node b does not say what it deleted")
 
 
 with tempfile.TemporaryDirectory(prefix="coppelius-fetch-") as folder:

@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder:
         run = cluster.ctl("cluster", "add", "d")
         claims.claim("join" in run.stderr, f"add says what to do next: {run.stderr}")
         cluster.wait_for(lambda: votes(cluster, "d"), 30, "d to vote")
-        claims.claim("join.in" in d.log_text(), "d says that it is in")
+        claims.claim(d.says("join.in"), "d says that it is in")
         cluster.wait_for(lambda: cluster.ctl("job", "show", "1", node=d, check=False).returncode == 0, 20, "d to know")
         job_id = cluster.submit(job)
         second = cluster.wait_job(job_id, seconds=60)

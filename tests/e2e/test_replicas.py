@@ -116,10 +116,10 @@ with tempfile.TemporaryDirectory() as folder:
             claims.claim(run.returncode == 7, f"a flipped bit: verify ends with {run.returncode}")
             claims.claim(any(c["state"] == "damaged" and c["node"] == node.name and c["file"] == os.path.basename(file)
                              for c in document["copies"]), f"a flipped bit is named: {document}")
-            claims.claim("publish.damaged" in node.log_text() and os.path.basename(file) in node.log_text(),
+            claims.claim(node.says("publish.damaged", os.path.basename(file)),
                          "a flipped bit is in the log")
             cluster.wait_for(lambda: whole(cluster, job_id), 30, "the damaged copy to be repaired")
-            claims.claim("publish.repaired" in node.log_text(), "the repair is in the log")
+            claims.claim(node.says("publish.repaired"), "the repair is in the log")
 
         cluster.ctl("checkpoint", "prune", str(job_id), "1")
         cluster.wait_for(lambda: len(published(cluster, job_id)) == 1, 20, "older checkpoints to be collected")
@@ -170,7 +170,7 @@ with tempfile.TemporaryDirectory() as folder:
             node.start()
         cluster.wait_leader()
         cluster.wait_for(lambda: newest_epoch(cluster, job_id) > newest, 60, "the job to go on")
-        claims.claim(all("publish.lost" in n.log_text() for n in cluster.nodes), "the loss is told on every node")
+        claims.claim(all(n.says("publish.lost") for n in cluster.nodes), "the loss is told on every node")
         job = cluster.job(job_id)
         claims.claim(job["state"] in ("running", "finishing", "succeeded"), f"the job goes on: {job['state']}")
         cluster.ctl("job", "cancel", str(job_id))

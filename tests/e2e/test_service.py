@@ -122,7 +122,7 @@ class ServiceTest(unittest.TestCase):
 
     def test_the_manager_hears_ready_status_reload_and_the_end(self):
         service = self.ready(watchdog_ms=1500)
-        self.assertIn('selftest="the golden step gave its bits', service.text())
+        self.assertTrue(service.logs('selftest="the golden step gave its bits'), service.text())
         self.assertTrue(service.hear("STATUS=Leader, 1 of 1 voters alive; no job"))
         self.assertTrue(service.hear("WATCHDOG=1"))
         service.said.clear()
@@ -131,7 +131,7 @@ class ServiceTest(unittest.TestCase):
         service.process.send_signal(signal.SIGHUP)
         self.assertTrue(service.hear("RELOADING=1\nMONOTONIC_USEC="))
         self.assertTrue(service.hear("READY=1"))
-        self.assertIn('config.reloaded keys="threads" need a restart', service.text())
+        self.assertTrue(service.logs('config.reloaded keys="threads" need a restart'), service.text())
         service.settings["threads"] = "many"
         service.config()
         service.process.send_signal(signal.SIGHUP)

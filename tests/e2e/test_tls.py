@@ -206,7 +206,7 @@ def renewal(cluster):
         left = one(node, ends, label) - time.time()
         claims.claim(left > 29 * 86400, f"{node.name}'s certificate was renewed: {left / 86400:.1f} days left")
         claims.claim(open(os.path.join(node.state, "tls", "node.key")).read() == key, "with the same key")
-    claims.claim("trust.signed node=b" in a.log_text(), "the node with the authority says what it signed")
+    claims.claim(a.says("trust.signed node=b"), "the node with the authority says what it signed")
     cluster.wait_alive()
 
 
@@ -303,7 +303,7 @@ def removal(cluster):
     claims.claim(ended and took < 3, f"a removed node's connection is cut at once: {ended}, {took:.1f} s")
     cluster.wait_for(lambda: sum(one(node, "coppelius_peer_connections_cut_total") for node in (a, b)) >= 1, 10,
                      "the cut to be counted")
-    claims.claim("trust.cut connections=" in b.log_text(), "the log says so")
+    claims.claim(b.says("trust.cut connections="), "the log says so")
     cluster.wait_for(lambda: not e.alive(), 20, "the removed daemon to end")
     claims.claim(e.process.wait() != 0 and "was removed from the cluster" in e.log_text(), "it says why it ends")
     e.process = None
