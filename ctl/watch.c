@@ -50,6 +50,12 @@ static void merge(struct watch *watch, const json_t *event)
     if (watch->now == NULL) {
         watch->now = json_object();
     }
+    if (document_has(event, "step") &&
+        document_integer(event, "step") != document_integer(watch->now, "step")) {
+        (void)json_object_del(watch->now,
+                              "loss"); /* It is another step's; the event has its own. */
+        (void)json_object_del(watch->now, "loss_hex");
+    }
     const char *name = NULL;
     json_t *value = NULL;
     /* jansson's iterator takes the object as it is; nothing of it is changed. */

@@ -260,6 +260,8 @@ json_t *document_state(const struct facts_job *job)
     set(object, "reason", text_or_null(job->reason));
     set(object, "step", integer(job->step));
     set(object, "steps", integer_if(job->steps > 0, job->steps));
+    set(object, "loss", number_if(job->has_loss, job->loss)); /* of that step */
+    set(object, "loss_hex", hex_if(job->has_loss, job->loss));
     set(object, "generation", integer(job->generation));
     return object;
 }

@@ -53,6 +53,35 @@ START_TEST(an_event_of_work_shows_how_far_reading_is)
 }
 END_TEST
 
+static void take(struct watch *watch, const char *text)
+{
+    json_t *event = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(event);
+    watch_take(watch, event);
+    json_decref(event);
+}
+
+START_TEST(a_line_has_the_loss_of_its_own_step_or_none)
+{
+    struct watch watch;
+    struct buf line = BUF_NONE;
+    watch_init(&watch);
+    take(&watch, "{\"event\":\"progress\",\"name\":\"a\",\"state\":\"running\",\"step\":299,"
+                 "\"steps\":300,\"loss\":38.4465}");
+    take(&watch, "{\"event\":\"state\",\"name\":\"a\",\"state\":\"succeeded\",\"step\":300,"
+                 "\"steps\":300}");
+    watch_line(&watch, &line);
+    ck_assert_str_eq((const char *)line.bytes, "a: succeeded  step 300/300 100 %");
+    buf_clear(&line);
+    take(&watch, "{\"event\":\"state\",\"name\":\"a\",\"state\":\"succeeded\",\"step\":300,"
+                 "\"steps\":300,\"loss\":38.4456}");
+    watch_line(&watch, &line);
+    ck_assert_str_eq((const char *)line.bytes, "a: succeeded  step 300/300 100 %  loss 38.4456");
+    buf_done(&line);
+    watch_done(&watch);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("watch");
@@ -61,6 +90,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, colours_take_no_column_and_are_whole);
     tcase_add_test(tests, nothing_scrolls);
     tcase_add_test(tests, an_event_of_work_shows_how_far_reading_is);
+    tcase_add_test(tests, a_line_has_the_loss_of_its_own_step_or_none);
     suite_add_tcase(suite, tests);
     return suite;
 }
