@@ -377,8 +377,7 @@ START_TEST(watch_tells_states_checkpoints_and_the_end)
     JSON_HAS("\"epoch\":2");
     ck_assert(hear_reply(&client, 1000));
     JSON_HAS("\"event\":\"state\"");
-    JSON_HAS(
-        "\"loss\":0.1,"); /* The state's own, since progress may have told an earlier step's. */
+    JSON_HAS("\"loss\":0.1000"); /* its own: progress may have told an earlier step's */
     ck_assert(hear_reply(&client, 1000));
     ck_assert(hear_reply(&client, 1000));
     JSON_HAS("\"event\":\"end\"");
