@@ -10,7 +10,24 @@
 
 uint32_t world_id(const struct world *world, unsigned node)
 {
-    return member_id(node + 1, world->nodes[node].life);
+    return member_id(world->nodes[node].place, world->nodes[node].life);
+}
+
+uint32_t world_place(const struct world *world, unsigned node)
+{
+    return world->nodes[node].place;
+}
+
+unsigned world_node_of(const struct world *world, uint32_t place)
+{
+    unsigned found = WORLD_NODES_MAX;
+    for (unsigned i = 0; i < world->options.nodes; i++) {
+        if (world->nodes[i].place == place &&
+            (found == WORLD_NODES_MAX || world_is_wanted(world, i))) {
+            found = i; /* One that was removed may still run beside who has its place now. */
+        }
+    }
+    return found;
 }
 
 bool world_is_wanted(const struct world *world, unsigned node)
@@ -63,9 +80,27 @@ void world_wipe(struct world *world, unsigned number)
     world->stats.wipes++;
 }
 
+void world_lose(struct world *world, unsigned number)
+{
+    group_drop(&world->wanted, world_id(world, number));
+    lose_disk(&world->nodes[number]);
+    world->stats.wipes++;
+    members_heal(world); /* Everybody hears of it: who is gone must not be waited for. */
+}
+
+void world_rejoin(struct world *world, unsigned number, uint32_t place, uint32_t life, bool voter)
+{
+    struct node *node = &world->nodes[number];
+    ASSERT(!world_is_wanted(world, number));
+    lose_disk(node); /* It was of another identity. */
+    node->place = place;
+    node->life = life;
+    group_set(&world->wanted, world_id(world, number), voter);
+}
+
 /* A lost disk is lost for ever: the others must be able to go on without it. So only where all are
  * there, agree, and nothing is under way. */
-static bool may_wipe(const struct world *world)
+bool world_may_wipe(const struct world *world)
 {
     if (group_voters(&world->agreed) < 3 || !group_equal(&world->agreed, &world->wanted)) {
         return false;
@@ -87,7 +122,7 @@ static bool may_wipe(const struct world *world)
 static void wipe_somebody(struct world *world)
 {
     unsigned number = (unsigned)rand_below(&world->rand, world->options.nodes);
-    if (world_is_wanted(world, number) && may_wipe(world)) {
+    if (world_is_wanted(world, number) && world_may_wipe(world)) {
         world_wipe(world, number);
         members_heal(world); /* and nobody takes away another one for an older wish */
     }
@@ -99,7 +134,8 @@ static bool is_wounded(const struct world *world)
 {
     for (uint32_t i = 0; i < world->agreed.count; i++) {
         uint32_t id = world->agreed.items[i].id;
-        if (id != world_id(world, member_place(id) - 1)) {
+        unsigned machine = world_node_of(world, member_place(id));
+        if (machine == WORLD_NODES_MAX || id != world_id(world, machine)) {
             return true;
         }
     }
@@ -176,7 +212,7 @@ void members_print(const struct world *world)
     print_group(&world->wanted);
     for (unsigned i = 0; i < world->options.nodes; i++) {
         const struct node *node = &world->nodes[i];
-        printf("  %u.%u%s", i + 1, node->life, node->up ? "" : " is down");
+        printf("  machine %u is %u.%u%s", i, node->place, node->life, node->up ? "" : " is down");
         if (node->up && node->control != NULL) {
             const struct raft *raft = control_raft(node->control);
             printf(" role %d term %llu leader %u log %llu..%llu commit %llu applied %llu; group of "

@@ -66,22 +66,31 @@ static void put_on_wire(struct node *node, unsigned to, enum event_kind kind, co
     }
 }
 
+/* That identity's; else of who has its place now, which drops it. */
+static unsigned machine_of(const struct world *world, uint32_t id)
+{
+    for (unsigned i = 0; i < world->options.nodes; i++) {
+        if (world_id(world, i) == id) {
+            return i;
+        }
+    }
+    return world_node_of(world, member_place(id));
+}
+
 static void env_send(void *context, uint32_t to, const uint8_t *bytes, size_t size)
 {
     struct node *node = context;
     struct raft_message message;
     struct err err = {0};
-    unsigned place = member_place(to);
-    ASSERT(place >= 1);
-    ASSERT(place <= node->world->options.nodes);
+    unsigned machine = machine_of(node->world, to);
     if (message_decode(bytes, size, &message, &err) != 0) {
         world_violation(node->world, "node %u sends what nobody can read: %s", node->number,
                         err.text);
         return;
     }
     oracle_on_send(node, to, &message);
-    if (place - 1 != node->number) { /* Else to the identity that it had before. */
-        put_on_wire(node, place - 1, EVENT_DELIVER, bytes, size);
+    if (machine != node->number && machine != WORLD_NODES_MAX) { /* Else to one that is no more. */
+        put_on_wire(node, machine, EVENT_DELIVER, bytes, size);
     }
 }
 
@@ -205,7 +214,7 @@ static int fsm_snapshot_load(void *context, uint64_t index, const uint8_t *bytes
 void node_init(struct world *world, unsigned number)
 {
     struct node *node = &world->nodes[number];
-    *node = (struct node){.world = world, .number = number};
+    *node = (struct node){.world = world, .number = number, .place = number + 1};
     node->writes_last = &node->writes;
     node->disk = sim_disk_new(rand_next(&world->rand));
     if (world->extension->on_disk != NULL) {
@@ -222,7 +231,7 @@ void node_settings(const struct node *node, struct control_settings *settings)
     const struct world_options *options = &node->world->options;
     control_settings_default(settings);
     settings->self = world_id(node->world, node->number);
-    bool first = node->life == 0 && node->number < options->voters;
+    bool first = node->life == 0 && node->place <= options->voters;
     settings->voters_count = first ? options->voters : 0;
     for (uint32_t i = 0; i < settings->voters_count; i++) {
         settings->voters[i] = i + 1;

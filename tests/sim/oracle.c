@@ -264,10 +264,11 @@ static bool is_held(const struct world *world, const struct control_group *group
 {
     uint32_t holders = 0;
     for (uint32_t i = 0; i < group->count; i++) {
-        const struct node *of = &world->nodes[member_place(group->items[i].id) - 1];
-        const struct durable *durable = &of->durable;
-        bool here = durable->snapshot >= index || durable_term(durable, index) == term;
-        bool lost = group->items[i].id != world_id(world, of->number); /* it may have had it */
+        unsigned machine = world_node_of(world, member_place(group->items[i].id));
+        bool lost = machine == WORLD_NODES_MAX ||
+                    group->items[i].id != world_id(world, machine); /* it may have had it */
+        const struct durable *durable = lost ? NULL : &world->nodes[machine].durable;
+        bool here = !lost && (durable->snapshot >= index || durable_term(durable, index) == term);
         holders += group->items[i].voter && (here || lost) ? 1 : 0;
     }
     return 2 * holders > group_voters(group);

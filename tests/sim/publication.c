@@ -54,6 +54,7 @@ void publication_options_of_seed(uint64_t seed, struct publication_options *opti
     options->elastic = PICK(rand, 0, 1);
     options->drain_ms = PICK(rand, 0, 0, 2000, 6000);
     options->removes = options->elastic != 0 && options->replicas != 0 ? PICK(rand, 0, 1) : 0;
+    options->rejoins = options->replicas != 0 ? PICK(rand, 0, 1, 3) : 0;
     options->mutant = MUTANT_NONE;
     world->heal_ms = 240000;
     world->nodes = world->voters + PICK(rand, 0, 0, 1);
@@ -70,11 +71,12 @@ void publication_options_print(const struct publication_options *options)
 {
     printf("  jobs=%u steps=%u every=%u keep=%u coordinates=%u step_ms=%u file_ms_max=%u "
            "suspect_ms=%u prepare_ms=%u disturb_ms=%u replicas=%u hurt_ms=%u elastic=%u "
-           "drain_ms=%u removes=%u mutant=%s\n",
+           "drain_ms=%u removes=%u rejoins=%u mutant=%s\n",
            options->jobs, options->steps, options->every, options->keep, options->coordinates,
            options->step_ms, options->file_ms_max, options->suspect_ms, options->prepare_ms,
            options->disturb_ms, options->replicas, options->hurt_ms, options->elastic,
-           options->drain_ms, options->removes, publication_mutant_text(options->mutant));
+           options->drain_ms, options->removes, options->rejoins,
+           publication_mutant_text(options->mutant));
 }
 
 struct publication *publication_new(const struct publication_options *options)
@@ -123,10 +125,15 @@ uint64_t pub_now_ms(const struct pub_node *node)
     return world_node_now_ms(node->world, node->node);
 }
 
-unsigned pub_peer_of(uint32_t node_id)
+unsigned pub_peer_of(const struct world *world, uint32_t node_id)
 {
     ASSERT(node_id >= 1);
-    return node_id - 1;
+    return world_node_of(world, node_id);
+}
+
+uint32_t pub_id(const struct pub_node *node)
+{
+    return world_place(node->world, node->node);
 }
 
 void pub_propose(struct pub_node *node, struct command *command)
@@ -140,15 +147,60 @@ void pub_propose(struct pub_node *node, struct command *command)
 
 /* ---- the state machine ---- */
 
+/* A mutant's memory of what the lost identity held, and its work: it holds it still. */
+static void note_held(const struct pub_node *node, struct buf *held)
+{
+    uint32_t place = member_place(node->all->lost_id);
+    if (node->all->options.mutant != MUTANT_OLD_COPIES || place == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < node->state->jobs_count; i++) {
+        const struct state_job *job = node->state->jobs[i];
+        for (uint32_t k = 0; k < job->epochs_count; k++) {
+            for (uint32_t r = 0; r < job->epochs[k]->shards_count; r++) {
+                if (state_shard_held(&job->epochs[k]->shards[r], place)) {
+                    buf_put_u64(held, job->id);
+                    buf_put_u64(held, job->epochs[k]->epoch);
+                    buf_put_u32(held, r);
+                }
+            }
+        }
+    }
+}
+
+static void keep_held(const struct pub_node *node, struct buf *held)
+{
+    struct reader in = {held->bytes, held->size, false};
+    uint32_t place = member_place(node->all->lost_id);
+    while (in.size > 0) {
+        uint64_t id = read_u64(&in);
+        uint64_t number = read_u64(&in);
+        uint32_t rank = read_u32(&in);
+        const struct state_job *job = state_job(node->state, id);
+        for (uint32_t k = 0; job != NULL && k < job->epochs_count; k++) {
+            struct state_shard *shard = &job->epochs[k]->shards[rank];
+            if (job->epochs[k]->epoch == number && !state_shard_held(shard, place) &&
+                !state_node_in(state_node(node->state, place)) &&
+                shard->holders_count < COMMAND_HOLDERS_MAX) {
+                shard->holders[shard->holders_count++] = place;
+            }
+        }
+    }
+    buf_done(held);
+}
+
 static void fsm_apply(void *context, uint64_t index, uint64_t term, const uint8_t *command,
                       size_t size)
 {
     struct pub_node *node = context;
     struct err why = {0};
+    struct buf held = BUF_NONE;
     (void)term;
+    note_held(node, &held);
     if (state_apply(node->state, index, command, size, &why) == STATE_REFUSED) {
         world_violation(node->world, "an entry is refused: %s", why.text);
     }
+    keep_held(node, &held);
     pub_watch_state(node);
 }
 
@@ -213,7 +265,7 @@ static void *on_open(struct world *world, unsigned number, uint64_t incarnation,
     state_init(node->state);
     pub_fs_init(node, fs);
     for (uint64_t job = 1; job <= JOBS_MAX; job++) {
-        agent_init(&node->agents[job - 1].agent, job, number + 1, incarnation);
+        agent_init(&node->agents[job - 1].agent, job, pub_id(node), incarnation);
         /* What a crash left, before anybody touches it: it is all durable. */
         pub_look(node, job, true);
         uint64_t left = node->all->seen_current[number][job - 1];
@@ -347,12 +399,12 @@ static void term_tick(struct pub_node *node)
     if (node->term_ms == 0) {
         return;
     }
-    bool mine = job != NULL && state_rank(job, node->node + 1) >= 0;
+    bool mine = job != NULL && state_rank(job, pub_id(node)) >= 0;
     if (!mine || now - node->term_ms > 5000) {
         world_die(node->world, node->node, "SIGTERM");
     } else if (!job->stopping && now - node->disturb_ms > REPEAT_MS) {
         node->disturb_ms = now;
-        stop_job(node, job, STOP_CAPTURE, node->node + 1);
+        stop_job(node, job, STOP_CAPTURE, pub_id(node));
     }
 }
 
@@ -370,6 +422,7 @@ static void beat(struct pub_node *node)
         }
     }
     buf_put_u8(&bytes, MAIL_BEAT);
+    buf_put_u32(&bytes, world_id(node->world, node->node));
     buf_put_u64(&bytes, node->incarnation);
     buf_put_u64(&bytes, captured.job);
     buf_put_u64(&bytes, captured.generation);
@@ -390,6 +443,7 @@ static void beat(struct pub_node *node)
 static void on_beat(struct pub_node *node, unsigned from, struct reader *in)
 {
     struct pub_peer peer = {.heard = true, .heard_ms = pub_now_ms(node)};
+    uint32_t id = read_u32(in);
     peer.incarnation = read_u64(in);
     peer.captured.job = read_u64(in);
     peer.captured.generation = read_u64(in);
@@ -397,7 +451,8 @@ static void on_beat(struct pub_node *node, unsigned from, struct reader *in)
     peer.captured.ends = read_u8(in) != 0;
     peer.loaded = read_u64(in);
     ASSERT(!in->failed);
-    if (peer.incarnation >= node->peers[from].incarnation) { /* Else of an earlier process, late. */
+    if (id == world_id(node->world, from) &&
+        peer.incarnation >= node->peers[from].incarnation) { /* Else of an earlier process, late. */
         node->peers[from] = peer;
     }
 }
@@ -419,7 +474,8 @@ static void on_message(void *self, unsigned from, const uint8_t *bytes, size_t s
 
 static void register_tick(struct pub_node *node)
 {
-    const struct state_node *known = state_node(node->state, node->node + 1);
+    uint32_t id = world_id(node->world, node->node);
+    const struct state_node *known = state_node(node->state, pub_id(node));
     uint64_t now = pub_now_ms(node);
     if (!pub_is_member(node, node->node) ||
         (known != NULL && known->incarnation == node->incarnation) ||
@@ -428,10 +484,13 @@ static void register_tick(struct pub_node *node)
     }
     struct command c = {.kind = COMMAND_NODE};
     node->node_ms = now;
-    c.node.node = node->node + 1;
+    c.node.node = member_place(id);
+    c.node.life = id >> 8U;
     c.node.incarnation = node->incarnation;
     c.node.role = ROLE_TRAINER;
-    c.node.uuid[0] = known != NULL ? known->uuid[0] : 0;
+    if (known != NULL) {
+        memcpy(c.node.uuid, known->uuid, sizeof(c.node.uuid));
+    }
     c.node.name[0] = (char)('a' + (char)node->node);
     pub_propose(node, &c);
 }
@@ -451,7 +510,7 @@ static void coordinate(struct pub_node *node)
         const struct pub_peer *peer = &node->peers[i];
         /* Who is no member yet is nobody's trainer. */
         view->nodes[i] = (struct coordinator_node){
-            .id = i + 1,
+            .id = world_place(node->world, i),
             .role = pub_is_member(node, i) ? ROLE_TRAINER : ROLE_ARBITER,
             .heard = peer->heard,
             .heard_ms = peer->heard_ms,

@@ -40,7 +40,8 @@
     X(MUTANT_STORED_ANY, "a word about another epoch's copy counts")            \
     X(MUTANT_LAST_COPY, "copies are collected while they are needed")           \
     X(MUTANT_QUIET_LOSS, "a lost copy is not told")                             \
-    X(MUTANT_QUIET_DAMAGE, "a damaged copy goes on counting")
+    X(MUTANT_QUIET_DAMAGE, "a damaged copy goes on counting")                   \
+    X(MUTANT_OLD_COPIES, "an identity that is gone goes on counting")
 
 #define PUBLICATION_MUTANT_ENUM(name, text) name,
 enum publication_mutant { PUBLICATION_MUTANTS(PUBLICATION_MUTANT_ENUM) PUBLICATION_MUTANTS_COUNT };
@@ -67,6 +68,7 @@ struct publication_options {
     uint32_t elastic;  /* the jobs are */
     uint32_t drain_ms; /* mean time between nodes drained and undrained; 0: none */
     uint32_t removes;  /* one node is removed for good */
+    uint32_t rejoins;  /* disks lost for good, log and all, that come back as new identities */
     enum publication_mutant mutant;
 };
 
@@ -92,6 +94,7 @@ struct publication_counts {
     uint64_t copies;         /* of shards that were fetched */
     uint64_t hurts;          /* disks wiped, or with a flipped bit; nodes removed */
     uint64_t repairs;        /* of them, those after which all copies were there again */
+    uint64_t rejoins;        /* of identities whose disk was lost */
 };
 void publication_counts(const struct publication *all, struct publication_counts *ret_counts);
 
@@ -111,6 +114,9 @@ void publication_hold_votes(struct publication *all, unsigned node, bool hold);
 void publication_fill_disk(struct publication *all, unsigned node, bool full);
 /* The node dies with all its checkpoints; its log stays. */
 void publication_wipe(struct world *world, unsigned node);
+/* The node's folder is lost, its log too: it is removed, and joins again as somebody else. False:
+ * the others could not go on without it now. */
+bool publication_lose(struct world *world, unsigned node);
 /* One bit of one shard that lies there is another one now; false: of that one there is none. */
 bool publication_rot(struct world *world, unsigned node);
 /* Keep a node from publishing while true. */

@@ -20,12 +20,17 @@ void pub_say(struct pub_node *node, const struct agent_word *word)
     struct buf bytes = BUF_NONE;
     buf_put_u8(&bytes, MAIL_WORD);
     buf_put_u8(&bytes, (uint8_t)word->kind);
+    buf_put_u32(&bytes, world_id(node->world, node->node));
+    buf_put_u32(&bytes, word->node);
     buf_put_u64(&bytes, word->job);
     buf_put_u64(&bytes, word->epoch);
     buf_put_u32(&bytes, word->rank);
     buf_put_u64(&bytes, word->size);
     buf_put(&bytes, word->sha256, SHA256_SIZE);
-    world_send(node->world, node->node, pub_peer_of(word->node), bytes.bytes, bytes.size);
+    unsigned to = pub_peer_of(node->world, word->node);
+    if (to != WORLD_NODES_MAX) {
+        world_send(node->world, node->node, to, bytes.bytes, bytes.size);
+    }
     buf_done(&bytes);
 }
 
@@ -49,13 +54,19 @@ void pub_words_tick(struct pub_node *node, struct pub_agent *a)
 
 void pub_on_word(struct pub_node *node, unsigned from, struct reader *in)
 {
-    struct agent_word word = {.kind = (enum agent_word_kind)read_u8(in), .node = from + 1};
+    struct agent_word word = {.kind = (enum agent_word_kind)read_u8(in)};
+    uint32_t id = read_u32(in);
+    uint32_t to = read_u32(in);
+    word.node = member_place(id);
     word.job = read_u64(in);
     word.epoch = read_u64(in);
     word.rank = read_u32(in);
     word.size = read_u64(in);
     read_bytes(in, word.sha256, SHA256_SIZE);
     ASSERT(!in->failed);
+    if (id != world_id(node->world, from) || to != pub_id(node)) {
+        return; /* Of an identity before, or for one: its connection is gone. */
+    }
     struct agent *agent = &node->agents[word.job - 1].agent;
     if (word.kind == AGENT_STORED && node->all->options.mutant == MUTANT_STORED_ANY) {
         agent->stored_by |= UINT64_C(1) << from;
@@ -94,10 +105,13 @@ static bool has_right_copy(struct world *world, unsigned node, uint64_t job, uin
 {
     const struct publication *all = world_context(world);
     const struct pub_truth *truth = &all->jobs[job - 1].truths[epoch];
-    struct sim_disk *disk = world_disk(world, node);
+    struct sim_disk *disk = node == WORLD_NODES_MAX ? NULL : world_disk(world, node);
     char name[MANIFEST_TEXT_SIZE];
     char path[FOLDER_PATH_SIZE];
     struct err err = {0};
+    if (disk == NULL) {
+        return false; /* of an identity that was lost */
+    }
     checkpoint_shard_name(rank, truth->shards_count, name);
     return find_file(disk, job, epoch, name, path) && sim_disk_is_durable(disk, path) &&
            files_check(sim_disk_fs(disk), path, truth->shards[rank].sha256,
@@ -149,20 +163,21 @@ static void accept_any(struct pub_node *node, const struct agent_action *action,
 
 void pub_copy(struct pub_node *node, const struct agent_action *action, struct agent_result *result)
 {
-    unsigned from = pub_peer_of(action->from);
-    struct sim_disk *disk = world_disk(node->world, from);
+    unsigned from = pub_peer_of(node->world, action->from);
+    bool gone = from == WORLD_NODES_MAX;
+    struct sim_disk *disk = gone ? NULL : world_disk(node->world, from);
     enum publication_mutant mutant = node->all->options.mutant;
-    struct pulling pull = {.node = node, .fs = sim_disk_fs(disk)};
+    struct pulling pull = {.node = node, .fs = gone ? NULL : sim_disk_fs(disk)};
     struct agent_source source = {&pull, on_read};
     char path[FOLDER_PATH_SIZE];
     uint64_t epoch = action->epoch;
     bool open = action->manifest.decided_index == 0;
     struct err err = {0};
-    if (mutant == MUTANT_WRONG_EPOCH && epoch > 1 && open &&
+    if (!gone && mutant == MUTANT_WRONG_EPOCH && epoch > 1 && open &&
         find_file(disk, action->job, epoch - 1, action->shard, path)) {
         epoch--;
     }
-    bool up = world_self(node->world, from) != NULL && !sim_disk_dead(disk);
+    bool up = !gone && world_self(node->world, from) != NULL && !sim_disk_dead(disk);
     if (!up || !find_file(disk, action->job, epoch, action->shard, path) ||
         fs_open(pull.fs, path, FS_READ, &pull.file, &err) != 0) {
         struct agent_action scan = *action;
@@ -198,8 +213,7 @@ static const struct pub_node *ahead(struct world *world)
     return best;
 }
 
-/* One that has applied all that anybody ever has; NULL: those that are up know less, so far. */
-static const struct pub_node *informed(struct world *world)
+const struct pub_node *pub_informed(struct world *world)
 {
     const struct publication *all = world_context(world);
     const struct pub_node *best = ahead(world);
@@ -240,7 +254,7 @@ static bool kept_have(struct world *world, bool least_one, char *text, size_t ca
     const struct pub_node *best = ahead(world);
     const struct publication *all = world_context(world);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
-        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+        for (uint64_t e = 1; e <= all->jobs[job - 1].last; e++) {
             const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
             if (truth->decision != DECIDED_COMMIT || truth->collected) {
                 continue;
@@ -283,7 +297,7 @@ static bool has_damage(struct world *world, unsigned node)
 {
     const struct publication *all = world_context(world);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
-        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+        for (uint64_t e = 1; e <= all->jobs[job - 1].last; e++) {
             const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
             for (uint32_t r = 0; truth->decision == DECIDED_COMMIT && r < truth->shards_count;
                  r++) {
@@ -306,13 +320,16 @@ static bool has_damage(struct world *world, unsigned node)
 bool pub_copies_whole(struct world *world)
 {
     struct publication *all = world_context(world);
-    const struct pub_node *best = informed(world);
+    const struct pub_node *best = pub_informed(world);
     char text[160];
     if (best == NULL || any_dead(world)) {
         return false;
     }
     /* Gone is a removed node when that is agreed on; a damaged file when it was seen, or has gone
      * with its epoch: a node that is drained keeps CURRENT on an old one for a while. */
+    if (pub_lost_is_in(best)) {
+        return false;
+    }
     if (all->hurt != 0 && (pub_is_out(all, all->hurt - 1) ? !is_gone(world, all->hurt - 1)
                                                           : has_damage(world, all->hurt - 1))) {
         return false;
@@ -329,8 +346,8 @@ bool pub_copies_whole(struct world *world)
                     return false;
                 }
                 for (uint32_t h = 0; h < epoch->shards[r].holders_count; h++) {
-                    if (!has_right_copy(world, pub_peer_of(epoch->shards[r].holders[h]), job->id,
-                                        epoch->epoch, r)) {
+                    if (!has_right_copy(world, pub_peer_of(world, epoch->shards[r].holders[h]),
+                                        job->id, epoch->epoch, r)) {
                         return false;
                     }
                 }
@@ -371,16 +388,42 @@ void publication_wipe(struct world *world, unsigned node)
     memset(all->seen_current[node], 0, sizeof(all->seen_current[node]));
 }
 
+bool publication_lose(struct world *world, unsigned node)
+{
+    struct publication *all = world_context(world);
+    if (all->lost != 0 || !world_is_wanted(world, node) || !world_may_wipe(world) ||
+        !pub_may_lose(world, node)) {
+        return false;
+    }
+    const struct pub_node *best = ahead(world);
+    if (best == NULL || !state_node_in(state_node(best->state, world_place(world, node)))) {
+        return false; /* It has not even come yet. */
+    }
+    bool voter =
+        group_is_voter(control_group(world_control(world, node), NULL), world_id(world, node));
+    pub_note_hurt(world, node);
+    all->lost = node + 1;
+    all->lost_id = world_id(world, node);
+    all->lost_voter = voter;
+    all->lost_replaced = rand_below(world_rand(world), 2) == 0;
+    all->lost_count++;
+    world_lose(world, node);
+    memset(all->durable_current[node], 0, sizeof(all->durable_current[node]));
+    memset(all->ever_current[node], 0, sizeof(all->ever_current[node]));
+    memset(all->seen_current[node], 0, sizeof(all->seen_current[node]));
+    return true;
+}
+
 /* Nothing that is kept is agreed to be on that node alone. A file that lies elsewhere and that
  * nobody has spoken for (fetched to start from, or on its way) is no copy: it goes when it is not
  * needed any more, and the epoch with its last holder. */
 static bool held_elsewhere(struct world *world, unsigned node)
 {
     const struct publication *all = world_context(world);
-    const struct pub_node *best = informed(world);
+    const struct pub_node *best = pub_informed(world);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
         const struct state_job *known = best == NULL ? NULL : state_job(best->state, job);
-        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+        for (uint64_t e = 1; e <= all->jobs[job - 1].last; e++) {
             const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
             if (truth->decision != DECIDED_COMMIT || truth->collected) {
                 continue;
@@ -392,7 +435,7 @@ static bool held_elsewhere(struct world *world, unsigned node)
             for (uint32_t r = 0; r < epoch->shards_count; r++) {
                 bool held = false;
                 for (uint32_t h = 0; h < epoch->shards[r].holders_count; h++) {
-                    unsigned holder = pub_peer_of(epoch->shards[r].holders[h]);
+                    unsigned holder = pub_peer_of(world, epoch->shards[r].holders[h]);
                     held = held || (holder != node && has_right_copy(world, holder, job, e, r));
                 }
                 if (!held) {
@@ -437,7 +480,7 @@ static bool flip_some(struct pub_node *node)
     struct rand *rand = world_rand(node->world);
     struct sim_disk *disk = world_disk(node->world, node->node);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
-        for (uint64_t e = 1; e < EPOCHS_MAX; e++) {
+        for (uint64_t e = 1; e <= all->jobs[job - 1].last; e++) {
             const struct pub_truth *truth = &all->jobs[job - 1].truths[e];
             char name[MANIFEST_TEXT_SIZE];
             char path[FOLDER_PATH_SIZE];

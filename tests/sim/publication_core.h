@@ -9,6 +9,7 @@
 
 #define JOBS_MAX   4U
 #define EPOCHS_MAX 512U
+#define SHARDS_MAX 16U /* machines in a world with publication, at most */
 
 enum decision { UNDECIDED, DECIDED_COMMIT, DECIDED_ABORT };
 
@@ -23,7 +24,7 @@ struct pub_truth {
         uint32_t copies;
         uint8_t sha256[SHA256_SIZE];
         uint64_t size;
-    } shards[WORLD_NODES_MAX];
+    } shards[SHARDS_MAX];
 };
 
 struct pub_job {
@@ -31,7 +32,9 @@ struct pub_job {
     unsigned client; /* the node that keeps asking */
     uint64_t tried_us;
     bool acknowledged;
-    uint64_t id; /* 0: not yet known */
+    uint64_t id;        /* 0: not yet known */
+    uint64_t last;      /* the newest epoch that was committed; by id - 1, as the truths */
+    uint64_t collected; /* up to here they are */
     struct pub_truth truths[EPOCHS_MAX];
 };
 
@@ -50,6 +53,12 @@ struct publication {
     bool full[WORLD_NODES_MAX];
     bool joining;     /* the last machine is wanted */
     unsigned removed; /* node + 1; 0: none */
+    /* A machine that lost its disk for good, until its new identity has a place. */
+    unsigned lost;      /* node + 1; 0: none */
+    uint32_t lost_id;   /* the identity that was lost last; 0: none */
+    bool lost_voter;    /* it voted */
+    bool lost_replaced; /* nobody says REMOVE: the newcomer of its name takes its place */
+    uint32_t lost_count;
     bool healed;
     bool looking;
     uint64_t generation; /* the greatest seen */
@@ -131,12 +140,16 @@ struct pub_node {
 /* publication.c */
 uint64_t pub_now_ms(const struct pub_node *node);
 void pub_propose(struct pub_node *node, struct command *command);
-unsigned pub_peer_of(uint32_t node_id); /* its number here */
+/* The machine that has the place now; WORLD_NODES_MAX: none, it was lost. */
+unsigned pub_peer_of(const struct world *world, uint32_t node_id);
+uint32_t pub_id(const struct pub_node *node); /* what the state machine calls it */
 
 /* publication_members.c */
 void pub_members_tick(struct pub_node *node);
 bool pub_is_member(const struct pub_node *node, unsigned number); /* as far as this node knows */
 bool pub_is_out(const struct publication *all, unsigned number);
+/* The identity whose disk was lost is still in, as far as this node knows. */
+bool pub_lost_is_in(const struct pub_node *node);
 
 /* publication_run.c */
 double pub_value(uint64_t job, uint64_t coordinate, uint64_t step);
@@ -159,6 +172,8 @@ void pub_hurt_tick(struct pub_node *node);
 bool pub_may_lose(struct world *world, unsigned node);
 void pub_note_hurt(struct world *world, unsigned node);
 void pub_check_copies(struct world *world);
+/* One that has applied all that anybody ever has; NULL: those that are up know less, so far. */
+const struct pub_node *pub_informed(struct world *world);
 /* All copies of all kept epochs are where they should be. */
 bool pub_copies_whole(struct world *world);
 

@@ -258,8 +258,7 @@ static void on_work(void *self, void *argument)
     const struct state_job *job = state_job(node->state, a->action.job);
     const struct state_epoch *epoch = job == NULL ? NULL : state_epoch(job, a->action.epoch);
     for (uint32_t i = 0; epoch != NULL && i < epoch->shards_count; i++) {
-        held_bad |=
-            (result.bad >> i & 1) != 0 && state_shard_held(&epoch->shards[i], node->node + 1);
+        held_bad |= (result.bad >> i & 1) != 0 && state_shard_held(&epoch->shards[i], pub_id(node));
     }
     if (held_bad && node->all->hurt != node->node + 1) {
         world_violation(node->world, "node %u: %s", node->node, result.bad_text);
@@ -274,7 +273,7 @@ static void on_work(void *self, void *argument)
 static void start_work(struct pub_node *node, struct pub_agent *a, const struct state_job *job)
 {
     if (a->action.kind == AGENT_STAGE) {
-        const struct state_shard *shard = state_shard(job->open, node->node + 1);
+        const struct state_shard *shard = state_shard(job->open, pub_id(node));
         a->about = (struct shard_about){.epoch = job->open->epoch,
                                         .step = job->open->step,
                                         .generation = job->open->generation,
@@ -300,7 +299,7 @@ static void publish_own_vote(struct pub_node *node, struct pub_agent *a,
     }
     struct state_epoch early = *job->open;
     struct agent_result result;
-    const struct state_shard *shard = state_shard(&early, node->node + 1);
+    const struct state_shard *shard = state_shard(&early, pub_id(node));
     early.decided_index = 1;
     a->action = (struct agent_action){.kind = AGENT_PUBLISH, .job = job->id, .epoch = early.epoch};
     checkpoint_job_folder(job, a->action.folder);
@@ -336,8 +335,8 @@ static bool remove_copies(struct pub_node *node, const struct state_job *job,
         char folder[FOLDER_PATH_SIZE];
         char path[FOLDER_PATH_SIZE];
         char name[MANIFEST_TEXT_SIZE];
-        if (epoch->shards[i].node == node->node + 1 ||
-            !state_shard_held(&epoch->shards[i], node->node + 1)) {
+        if (epoch->shards[i].node == pub_id(node) ||
+            !state_shard_held(&epoch->shards[i], pub_id(node))) {
             continue;
         }
         checkpoint_job_folder(job, folder);
@@ -371,7 +370,7 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
         break;
     case MUTANT_UNILATERAL:
         if (job->open != NULL && !a->spoilt && !a->agent.busy) {
-            const struct state_shard *shard = state_shard(job->open, node->node + 1);
+            const struct state_shard *shard = state_shard(job->open, pub_id(node));
             if (shard != NULL && shard->prepared &&
                 world_now_us(node->world) / 1000 > job->open->begun_ms + 500) {
                 a->spoilt = true;
@@ -390,12 +389,11 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
         }
         break;
     case MUTANT_EARLY_REPORT:
-        if (newest != NULL && view->current < newest->epoch &&
-            state_rank(job, node->node + 1) >= 0) {
+        if (newest != NULL && view->current < newest->epoch && state_rank(job, pub_id(node)) >= 0) {
             struct command c = {.kind = COMMAND_PUBLISHED};
             c.published.job = job->id;
             c.published.epoch = newest->epoch;
-            c.published.node = node->node + 1;
+            c.published.node = pub_id(node);
             pub_propose(node, &c);
         }
         break;
@@ -419,6 +417,7 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
     case MUTANT_STORED_ANY:
     case MUTANT_QUIET_LOSS:
     case MUTANT_QUIET_DAMAGE:
+    case MUTANT_OLD_COPIES:
     case MUTANT_NONE:
     case MUTANT_CURRENT_SYNC:
     case MUTANT_SNAPSHOT_VOTES:

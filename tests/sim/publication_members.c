@@ -1,6 +1,7 @@
-/* Who works, in the simulated world: a machine joins, another one is removed for good, nodes are
- * drained and undrained; elastic jobs go on with those who are there. The operator's wish is the
- * world's (world_want()), the agreed list the state machine's: both are said until they are so. */
+/* Who works, in the simulated world: a machine joins, another one is removed for good, a third one
+ * loses its folder, log and all, and joins again as a new identity; nodes are drained and
+ * undrained; elastic jobs go on with those who are there. The operator's wish is the world's
+ * (world_want()), the agreed list the state machine's: both are said until they are so. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -8,11 +9,22 @@
 
 #define REPEAT_MS 300U
 
+/* One of the first, known to everybody before it has said a word. */
+static bool is_first(const struct world *world, uint32_t id)
+{
+    return id == member_place(id) && id <= world_options(world)->voters;
+}
+
+static bool is_in(const struct pub_node *node, uint32_t id)
+{
+    const struct state_node *known = state_node(node->state, member_place(id));
+    return known == NULL ? is_first(node->world, id)
+                         : state_node_in(known) && member_id(known->id, known->life) == id;
+}
+
 bool pub_is_member(const struct pub_node *node, unsigned number)
 {
-    const struct state_node *known = state_node(node->state, number + 1);
-    return number < world_options(node->world)->voters ? known == NULL || state_node_in(known)
-                                                       : state_node_in(known);
+    return is_in(node, world_id(node->world, number));
 }
 
 bool pub_is_out(const struct publication *all, unsigned number)
@@ -20,44 +32,88 @@ bool pub_is_out(const struct publication *all, unsigned number)
     return all->removed == number + 1;
 }
 
-/* The last machine, where there is one more than the first voters. */
-static void join(struct pub_node *node)
+bool pub_lost_is_in(const struct pub_node *node)
 {
-    unsigned last = world_options(node->world)->nodes - 1;
-    const struct state_node *known = state_node(node->state, last + 1);
-    if (!node->all->joining || known != NULL) {
-        return;
-    }
-    struct command c = {.kind = COMMAND_MEMBER};
-    c.member.how = MEMBER_ADMIT;
-    c.member.node = last + 1;
-    c.member.role = ROLE_TRAINER;
-    c.member.uuid[0] = (uint8_t)(last + 1);
-    c.member.name[0] = (char)('a' + (char)last);
-    pub_propose(node, &c);
+    return node->all->lost_id != 0 && is_in(node, node->all->lost_id);
 }
 
-static void leave(struct pub_node *node)
+/* Everybody who is wanted and not yet there: the last machine, who lost its disk. */
+static void join(struct pub_node *node)
 {
-    struct publication *all = node->all;
-    const struct state_node *known =
-        all->removed == 0 ? NULL : state_node(node->state, all->removed);
-    if (known == NULL || !state_node_in(known)) {
+    for (unsigned i = 0; i < world_options(node->world)->nodes; i++) {
+        uint32_t id = world_id(node->world, i);
+        const struct state_node *known = state_node(node->state, member_place(id));
+        if (!world_is_wanted(node->world, i) || is_first(node->world, id) ||
+            (known != NULL && member_id(known->id, known->life) == id)) {
+            continue;
+        }
+        struct command c = {.kind = COMMAND_MEMBER};
+        c.member.how = MEMBER_ADMIT;
+        c.member.node = member_place(id);
+        c.member.life = id >> 8U;
+        c.member.role = ROLE_TRAINER;
+        c.member.uuid[0] = (uint8_t)member_place(id);
+        c.member.uuid[1] = (uint8_t)(id >> 8U);
+        c.member.name[0] = (char)('a' + (char)i);
+        pub_propose(node, &c);
+    }
+}
+
+static void remove_id(struct pub_node *node, uint32_t id)
+{
+    const struct state_node *known = state_node(node->state, member_place(id));
+    if (!is_in(node, id) || (known == NULL && !is_first(node->world, id))) {
         return;
     }
     struct command c = {.kind = COMMAND_REMOVE};
-    c.remove.node = all->removed;
+    c.remove.node = member_place(id);
+    c.remove.life = id >> 8U;
+    c.remove.name[0] = known == NULL ? (char)('a' + (char)member_place(id) - 1) : known->name[0];
     pub_propose(node, &c);
+}
+
+/* The machine that lost its disk gets a place, as soon as one is free: one that nobody had, or that
+ * of an identity which is gone and which no job names any more. Its name is the same: where nobody
+ * has said REMOVE, letting it in does. */
+static void rejoin(struct world *world)
+{
+    const struct pub_node *node = pub_informed(world);
+    struct publication *all = world_context(world);
+    const struct world_options *options = world_options(world);
+    uint32_t place = 0;
+    uint32_t life = 0;
+    uint64_t taken = 0;
+    if (all->lost == 0 || node == NULL || (!all->lost_replaced && pub_lost_is_in(node))) {
+        return;
+    }
+    for (uint32_t i = 1; i <= options->nodes; i++) { /* who is yet to come has its place */
+        taken |= state_node(node->state, i) == NULL ? UINT64_C(1) << (i - 1) : 0;
+    }
+    uint64_t fresh = ~UINT64_C(0);
+    for (uint32_t i = 0; i < node->state->nodes_count; i++) {
+        fresh &= ~(UINT64_C(1) << (node->state->nodes[i].id - 1));
+    }
+    bool reuse = rand_below(world_rand(world), 2) == 0 &&
+                 state_free_place(node->state, taken | fresh, &place, &life);
+    if (!reuse && !state_free_place(node->state, taken, &place, &life)) {
+        return;
+    }
+    unsigned machine = all->lost - 1;
+    all->lost = 0;
+    all->counts.rejoins++;
+    world_rejoin(world, machine, place, life, all->lost_voter);
 }
 
 static void drain(struct pub_node *node, unsigned number, bool drained)
 {
-    const struct state_node *known = state_node(node->state, number + 1);
-    if (!state_node_in(known) || known->drained == drained) {
+    uint32_t id = world_id(node->world, number);
+    const struct state_node *known = state_node(node->state, member_place(id));
+    if (!state_node_in(known) || known->drained == drained || !is_in(node, id)) {
         return;
     }
     struct command c = {.kind = COMMAND_DRAIN};
-    c.drain.node = number + 1;
+    c.drain.node = known->id;
+    c.drain.life = known->life;
     c.drain.drained = drained;
     pub_propose(node, &c);
 }
@@ -72,14 +128,20 @@ static void wish(struct pub_node *node)
         all->joining = true;
         world_want(node->world, options->nodes - 1, true, options->voters < CONTROL_VOTERS_MAX);
     }
-    if (all->options.removes != 0 && all->removed == 0 && node->state->nodes_count >= 3 &&
-        rand_below(rand, 4000) < 20) {
+    if (all->options.removes != 0 && all->removed == 0 && all->lost == 0 &&
+        node->state->nodes_count >= 3 && rand_below(rand, 4000) < 20) {
         unsigned number = (unsigned)rand_below(rand, options->voters);
-        if (state_node_in(state_node(node->state, number + 1)) &&
-            pub_may_lose(node->world, number)) {
+        if (state_node_in(state_node(node->state, world_place(node->world, number))) &&
+            pub_is_member(node, number) && pub_may_lose(node->world, number)) {
             all->removed = number + 1;
             pub_note_hurt(node->world, number);
             world_want(node->world, number, false, false);
+        }
+    }
+    if (all->lost_count < all->options.rejoins && rand_below(rand, 1500) < 20) {
+        unsigned number = (unsigned)rand_below(rand, options->nodes);
+        if (number != node->node && !pub_is_out(all, number) && pub_is_member(node, number)) {
+            (void)publication_lose(node->world, number);
         }
     }
 }
@@ -102,7 +164,15 @@ void pub_members_tick(struct pub_node *node)
     }
     node->members_ms = now;
     join(node);
-    leave(node);
+    if (all->removed != 0) {
+        remove_id(node, world_id(node->world, all->removed - 1));
+    }
+    if (all->lost_id != 0 && !all->lost_replaced) {
+        remove_id(node, all->lost_id);
+    }
+    if (all->lost != node->node + 1) {
+        rejoin(node->world); /* by anybody else: its own process ends with it */
+    }
     for (unsigned i = 0; all->healed && i < world_options(node->world)->nodes; i++) {
         drain(node, i, false);
     }

@@ -36,7 +36,10 @@ static void manifest_digest(const struct state *state, const struct state_job *j
 static void on_commit(struct pub_node *node, const struct state_job *job,
                       const struct state_epoch *epoch)
 {
-    struct pub_truth *truth = &node->all->jobs[job->id - 1].truths[epoch->epoch];
+    struct pub_job *known = &node->all->jobs[job->id - 1];
+    struct pub_truth *truth = &known->truths[epoch->epoch];
+    known->last = epoch->epoch > known->last ? epoch->epoch : known->last;
+    ASSERT(epoch->shards_count <= SHARDS_MAX);
     uint8_t digest[SHA256_SIZE];
     manifest_digest(node->state, job, epoch, digest);
     if (truth->decision == UNDECIDED) {
@@ -64,8 +67,9 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
     for (uint32_t k = 0; k < job->epochs_count; k++) {
         const struct state_epoch *epoch = job->epochs[k];
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
-            unsigned peer = pub_peer_of(epoch->shards[i].node);
-            if (epoch->shards[i].published && !pub_is_out(node->all, peer) &&
+            unsigned peer = pub_peer_of(node->world, epoch->shards[i].node);
+            if (epoch->shards[i].published && peer != WORLD_NODES_MAX &&
+                !pub_is_out(node->all, peer) && node->all->lost != peer + 1 &&
                 state_shard_held(&epoch->shards[i], epoch->shards[i].node) &&
                 node->all->ever_current[peer][job->id - 1] < epoch->epoch) {
                 world_violation(node->world, "node %u said that it has published epoch %llu", peer,
@@ -115,8 +119,9 @@ void pub_watch_state(struct pub_node *node)
             world_violation(node->world, "epoch %llu of job %llu is lost, one disk at most was",
                             (unsigned long long)job->lost_epoch, (unsigned long long)job->id);
         }
-        for (uint64_t e = 1; job->epochs_count > 0 && e < job->epochs[0]->epoch; e++) {
-            all->jobs[job->id - 1].truths[e].collected = true;
+        uint64_t *collected = &all->jobs[job->id - 1].collected;
+        for (; job->epochs_count > 0 && *collected + 1 < job->epochs[0]->epoch; (*collected)++) {
+            all->jobs[job->id - 1].truths[*collected + 1].collected = true;
         }
         check_reports(node, job);
         for (uint32_t k = 0; k < job->epochs_count; k++) {
@@ -326,6 +331,16 @@ static bool files_at_rest(const struct pub_node *node, const struct state_job *j
            view->current == newest;
 }
 
+static bool all_are_in(const struct world *world, const struct pub_node *node)
+{
+    for (unsigned i = 0; i < world_options(world)->nodes; i++) {
+        if (world_is_wanted(world, i) && !pub_is_member(node, i)) {
+            return false;
+        }
+    }
+    return node->all->lost == 0 && !pub_lost_is_in(node);
+}
+
 bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
 {
     const struct publication *all = world_context(world);
@@ -345,8 +360,7 @@ bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
         if (!world_is_wanted(world, n)) {
             continue;
         }
-        if (node == NULL || node->state->jobs_count != all->jobs_made ||
-            (all->joining && !pub_is_member(node, nodes - 1))) {
+        if (node == NULL || node->state->jobs_count != all->jobs_made || !all_are_in(world, node)) {
             return false;
         }
         for (uint32_t i = 0; i < node->state->jobs_count; i++) {
@@ -460,6 +474,10 @@ static void print_job(const struct pub_node *node, const struct state_job *job)
 
 void publication_print(struct world *world)
 {
+    const struct publication *all = world_context(world);
+    printf("  machine of a loss: %d (lost for good: %d, which was %u.%u); removed: %d\n",
+           (int)all->hurt - 1, (int)all->lost - 1, member_place(all->lost_id), all->lost_id >> 8,
+           (int)all->removed - 1);
     for (unsigned n = 0; n < world_options(world)->nodes; n++) {
         const struct pub_node *node = world_self(world, n);
         if (node == NULL) {
@@ -473,6 +491,11 @@ void publication_print(struct world *world)
                (unsigned long long)node->state->applied_index,
                (unsigned long long)node->run.generation, (int)node->run.phase,
                (unsigned long long)node->run.step, (unsigned long long)node->run.asked_step);
+        for (uint32_t i = 0; i < node->state->nodes_count; i++) {
+            const struct state_node *known = &node->state->nodes[i];
+            printf("    %u.%u '%s' standing %d%s\n", known->id, known->life, known->name,
+                   (int)known->standing, known->drained ? " drained" : "");
+        }
         for (uint32_t i = 0; i < node->state->jobs_count; i++) {
             print_job(node, node->state->jobs[i]);
         }

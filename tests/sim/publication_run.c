@@ -32,7 +32,7 @@ static bool seed(struct pub_node *node, const struct state_job *job)
     }
     struct agent *agent = &node->agents[job->id - 1].agent;
     const struct state_epoch *epoch = state_epoch(job, job->seed_epoch);
-    int rank = state_rank(job, node->node + 1);
+    int rank = state_rank(job, pub_id(node));
     uint64_t ranks = 0;
     for (uint32_t i = 0; rank >= 0 && epoch != NULL && i < epoch->shards_count; i++) {
         bool over = epoch->shards[i].first < job->bounds[rank + 1] &&
@@ -89,12 +89,12 @@ static void propose_partition(struct pub_node *node, const struct state_job *job
     pub_propose(node, &c);
 }
 
-static void propose_interrupt(struct pub_node *node, const struct state_job *job, unsigned culprit)
+static void propose_interrupt(struct pub_node *node, const struct state_job *job, uint32_t culprit)
 {
     struct command c = {.kind = COMMAND_INTERRUPT};
     c.interrupt.job = job->id;
     c.interrupt.generation = job->generation;
-    c.interrupt.node = culprit + 1;
+    c.interrupt.node = culprit;
     (void)snprintf(c.interrupt.reason, sizeof(c.interrupt.reason),
                    "no word of node %u at step %llu", culprit, (unsigned long long)node->run.step);
     pub_propose(node, &c);
@@ -103,7 +103,8 @@ static void propose_interrupt(struct pub_node *node, const struct state_job *job
 static bool all_loaded(const struct pub_node *node, const struct state_job *job)
 {
     for (uint32_t i = 0; i < job->participants_count; i++) {
-        if (node->peers[pub_peer_of(job->participants[i].node)].loaded != job->generation) {
+        unsigned peer = pub_peer_of(node->world, job->participants[i].node);
+        if (peer == WORLD_NODES_MAX || node->peers[peer].loaded != job->generation) {
             return false;
         }
     }
@@ -139,8 +140,8 @@ static void send_step(struct pub_node *node, const struct state_job *job)
     buf_put_u8(&bytes, node->run.capture ? 1 : 0);
     buf_put_u8(&bytes, node->run.ends ? 1 : 0);
     for (uint32_t i = 0; i < job->participants_count; i++) {
-        unsigned to = pub_peer_of(job->participants[i].node);
-        if (!node->run.acked[to]) {
+        unsigned to = pub_peer_of(node->world, job->participants[i].node);
+        if (to != WORLD_NODES_MAX && !node->run.acked[to]) {
             world_send(node->world, node->node, to, bytes.bytes, bytes.size);
         }
     }
@@ -172,11 +173,11 @@ static void lead(struct pub_node *node, const struct state_job *job)
         send_step(node, job);
     }
     for (uint32_t i = 0; i < job->participants_count; i++) {
-        unsigned peer = pub_peer_of(job->participants[i].node);
-        if (!run->acked[peer]) {
+        unsigned peer = pub_peer_of(node->world, job->participants[i].node);
+        if (peer == WORLD_NODES_MAX || !run->acked[peer]) {
             if (now - run->progress_ms > DEADLINE_MS && now - run->proposed_ms > REPEAT_MS) {
                 run->proposed_ms = now;
-                propose_interrupt(node, job, peer);
+                propose_interrupt(node, job, job->participants[i].node);
             } else if (now - run->asked_ms > REPEAT_MS) {
                 send_step(node, job);
             }
@@ -229,7 +230,7 @@ void pub_run_tick(struct pub_node *node)
 {
     struct pub_run *run = &node->run;
     const struct state_job *job = state_active_job(node->state);
-    int rank = job == NULL ? -1 : state_rank(job, node->node + 1);
+    int rank = job == NULL ? -1 : state_rank(job, pub_id(node));
     if (rank < 0 || job->participants[rank].incarnation != node->incarnation) {
         run->phase = RUN_NONE;
         run->generation = 0;
@@ -254,7 +255,7 @@ void pub_run_tick(struct pub_node *node)
                pub_now_ms(node) - run->progress_ms > 2 * DEADLINE_MS &&
                pub_now_ms(node) - run->proposed_ms > REPEAT_MS && capture_free(node, job)) {
         run->proposed_ms = pub_now_ms(node);
-        propose_interrupt(node, job, pub_peer_of(job->participants[0].node));
+        propose_interrupt(node, job, job->participants[0].node);
     }
 }
 

@@ -49,6 +49,7 @@ static bool run_seed(uint64_t seed, enum publication_mutant mutant, struct total
         totals->counts.copies += counts.copies;
         totals->counts.hurts += counts.hurts;
         totals->counts.repairs += counts.repairs;
+        totals->counts.rejoins += counts.rejoins;
     } else if (!good) {
         printf("killed by seed %llu: %s\n", (unsigned long long)seed, world_violation_text(world));
     }
@@ -128,8 +129,10 @@ int main(int argc, char **argv)
            (unsigned long long)totals.counts.published, (unsigned long long)totals.counts.collected,
            (unsigned long long)totals.counts.succeeded, (unsigned long long)totals.counts.looks,
            failed);
-    printf("%llu copies fetched, %llu losses of a disk or node, %llu of them seen whole again\n",
-           (unsigned long long)totals.counts.copies, (unsigned long long)totals.counts.hurts,
-           (unsigned long long)totals.counts.repairs);
+    printf(
+        "%llu copies fetched, %llu losses of a disk or node, %llu of them seen whole again, %llu "
+        "nodes that lost their log too came back as somebody else\n",
+        (unsigned long long)totals.counts.copies, (unsigned long long)totals.counts.hurts,
+        (unsigned long long)totals.counts.repairs, (unsigned long long)totals.counts.rejoins);
     return failed == 0 ? 0 : 1;
 }

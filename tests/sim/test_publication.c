@@ -377,6 +377,41 @@ START_TEST(checkpoints_lost_at_each_moment_are_whole_again)
 }
 END_TEST
 
+/* A node loses its folder, its log too, at each moment of a publication: it is removed and joins
+ * again as somebody else, who is sent the log and then works and holds copies like the others. */
+START_TEST(a_node_that_lost_all_comes_back_as_somebody_else_and_nothing_is_lost)
+{
+    unsigned runs = 0;
+    for (unsigned node = 0; node < 3; node++) {
+        for (uint64_t ms = 0; ms <= 400; ms += 20) {
+            struct publication_counts counts;
+            elastic = (uint32_t)(ms / 20 % 2);
+            open_world(3);
+            wait_for(OPEN_EPOCH, 1, node);
+            world_run_for(world, ms);
+            uint32_t id = world_id(world, node);
+            bool lost = publication_lose(world, node);
+            for (int i = 0; i < 200 && !lost; i++) { /* A holder says STORED before it counts. */
+                world_run_for(world, 5);
+                lost = publication_lose(world, node);
+            }
+            ck_assert(lost);
+            settle();
+            ck_assert_uint_ne(world_id(world, node), id);
+            ck_assert_int_eq(job_at(0)->state, JOB_SUCCEEDED);
+            ck_assert_uint_eq(job_at(0)->lost_epoch, 0);
+            publication_counts(all, &counts);
+            ck_assert_uint_eq(counts.rejoins, 1);
+            ck_assert_uint_ge(counts.repairs, 1);
+            close_world();
+            runs++;
+        }
+    }
+    elastic = 0;
+    printf("%u moments of a lost node\n", runs);
+}
+END_TEST
+
 static void propose_drain(unsigned node)
 {
     struct command c = {.kind = COMMAND_DRAIN};
@@ -437,6 +472,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_crash_before_and_after_each_disk_operation_loses_nothing);
     tcase_add_test(tests, each_failing_fsync_of_a_publication_loses_nothing);
     tcase_add_test(tests, checkpoints_lost_at_each_moment_are_whole_again);
+    tcase_add_test(tests, a_node_that_lost_all_comes_back_as_somebody_else_and_nothing_is_lost);
     tcase_add_test(tests, a_damaged_epoch_on_a_drained_node_goes_when_it_is_collected);
     suite_add_tcase(suite, tests);
     return suite;

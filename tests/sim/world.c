@@ -261,7 +261,7 @@ static bool is_at_rest(struct world *world)
         control_stats(node->control, &stats);
         if (stats.term != lead.term || stats.applied_index != lead.last_index ||
             stats.last_index != lead.last_index || !control_caught_up(node->control) ||
-            control_leader(node->control) != (uint32_t)leader + 1) {
+            control_leader(node->control) != world_place(world, (unsigned)leader)) {
             return false;
         }
     }

@@ -144,13 +144,22 @@ struct control *world_control(const struct world *world, unsigned node);
 void *world_self(const struct world *world, unsigned node);
 struct sim_disk *world_disk(const struct world *world, unsigned node);
 uint64_t world_incarnation(const struct world *world, unsigned node);
-uint32_t world_id(const struct world *world, unsigned node); /* its identity now */
+uint32_t world_id(const struct world *world, unsigned node);    /* its identity now */
+uint32_t world_place(const struct world *world, unsigned node); /* the place of it (group.h) */
+/* The machine with that place now; WORLD_NODES_MAX: none. */
+unsigned world_node_of(const struct world *world, uint32_t place);
 bool world_is_wanted(const struct world *world, unsigned node);
 /* What the operator wants from now on. A machine that was a member once gets an empty disk and a
  * new identity before it is one again. */
 void world_want(struct world *world, unsigned node, bool member, bool voter);
 /* Its disk is lost: it comes back with a new identity, and is wanted as what it was. */
 void world_wipe(struct world *world, unsigned node);
+/* May a disk be lost for good? All members are up, agree, and could go on without one. */
+bool world_may_wipe(const struct world *world);
+/* Its disk is lost and its identity wanted no more: it waits, a member of nothing ... */
+void world_lose(struct world *world, unsigned node);
+/* ... until it comes back, its disk empty, with an identity that nobody had. */
+void world_rejoin(struct world *world, unsigned node, uint32_t place, uint32_t life, bool voter);
 /* The node that leads (highest term among those who think so), or -1. */
 int world_leader(const struct world *world);
 

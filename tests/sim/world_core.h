@@ -58,7 +58,8 @@ struct node {
     struct world *world;
     unsigned number;
     uint64_t incarnation;
-    uint32_t life;               /* of its identity: how often its disk was lost */
+    uint32_t place;              /* of its identity: the machine's number, or where it rejoined */
+    uint32_t life;               /* of its identity: how often the place was lost */
     bool removed;                /* this identity was wanted, and is no more */
     struct control_group wanted; /* as far as it has heard */
     bool up;
