@@ -32,7 +32,6 @@
 #define FILES_MAX  256
 #define NTH_MAX    5U
 #define PLACE_SIZE 96
-#define MAIL_WORD  4U /* publication.c */
 #define FAULT_MS   4000U
 
 enum part { LEADER, HOLDER, PARTICIPANT, PARTS };
@@ -277,16 +276,28 @@ static enum world_moment on_send(struct world *world, unsigned from, bool is_con
         [MESSAGE_SNAPSHOT] = "snapshot", [MESSAGE_SNAPSHOT_ANSWER] = "snapshot answer",
         [MESSAGE_FORWARD] = "proposal",
     };
-    char mail[16];
+    static const char *const mails[] = {
+        [MAIL_BEAT] = "heartbeat",
+        [MAIL_STEP] = "step",
+        [MAIL_ACK] = "step's answer",
+        [MAIL_COPY] = "copy's bytes",
+    };
+    static const char *const words[] = {
+        [AGENT_OFFER] = "word offer", [AGENT_STORED] = "word stored", [AGENT_DOUBT] = "word doubt"};
     (void)world;
-    ASSERT(size >= 2);
+    ASSERT(size >= 1);
     if (is_control) {
+        ASSERT(size >= 2);
         ASSERT(bytes[1] < sizeof(kinds) / sizeof(kinds[0]));
         return meet(from, "send", kinds[bytes[1]], false);
     }
-    (void)snprintf(mail, sizeof(mail), "mail %c", (char)('a' + bytes[0]));
-    return meet(from, "send", bytes[0] == MAIL_WORD ? "word of a copy" : mail,
-                bytes[0] == MAIL_WORD);
+    if (bytes[0] != MAIL_WORD) {
+        ASSERT(bytes[0] <= MAIL_COPY);
+        return meet(from, "send", mails[bytes[0]], bytes[0] == MAIL_COPY && bytes[1] != 0);
+    }
+    ASSERT(size >= 2);
+    ASSERT(bytes[1] < sizeof(words) / sizeof(words[0]));
+    return meet(from, "send", words[bytes[1]], bytes[1] == AGENT_STORED);
 }
 
 /* ---- schedules ---- */
@@ -300,8 +311,9 @@ static bool run_schedule(uint64_t seed)
     extension.on_send = on_send;
     world_options_of_seed(seed, &world_options);
     publication_options_of_seed(seed, &options, &world_options);
-    /* One crash is the fault; every other schedule also has cuts, for snapshots on the way. */
-    world_options.nodes = 3;
+    /* One crash is the fault; every other schedule also has cuts, for snapshots on the way, and
+     * in some they go in many pieces. */
+    world_options.nodes = seed % 4 == 3 ? 4 : 3; /* one joins: it is sent a snapshot */
     world_options.voters = 3;
     world_options.member_ms = 0;
     world_options.wipe_ms = 0;
@@ -313,12 +325,18 @@ static bool run_schedule(uint64_t seed)
     world_options.cut_ms = seed % 2 == 0 ? 900 : 0;
     world_options.snapshot_entries = 6;
     world_options.trailing_entries = 1;
+    world_options.chunk_size = seed % 2 == 0 ? 400 : 65536;
+    if (seed % 4 == 3) {
+        world_options.chunk_size = 150;
+    }
     world_options.cut_length_ms = 1500;
     options.jobs = 1;
     options.keep = 1;
     options.replicas = 1;
-    options.hurt_ms = 0;
+    options.hurt_ms = seed % 4 == 1 ? 1500 : 0; /* copies are made anew, from holders too */
     options.disturb_ms = 0;
+    options.removes = 0;
+    options.rejoins = 0;
     options.mutant = mutant;
     memset(disks, 0, sizeof(disks));
     memset(files, 0, sizeof(files));
@@ -416,22 +434,28 @@ int main(int argc, char **argv)
     }
     counting = false;
     size_t met = points_count; /* What only a crash brings about is not struck a second time. */
-    unsigned parts = 0;
+    unsigned parts[PARTS] = {0};
+    uint64_t crashes[PARTS] = {0};
     for (size_t i = 0; i < met; i++) {
         for (unsigned part = 0; part < PARTS; part++) {
             uint64_t before = totals.plans;
             strike_all(&points[i], (enum part)part, seeds, (uint32_t)schedules, &totals);
-            parts += totals.plans > before ? 1 : 0;
+            parts[part] += totals.plans > before ? 1 : 0;
+            crashes[part] += totals.plans - before;
             if (list && totals.plans > before) {
                 printf("%-64s %-11s %4" PRIu64 " crashes\n", points[i].name, part_names[part],
                        totals.plans - before);
             }
         }
     }
-    printf("%zu points, %u with the parts they were met in; before and after, 1st to %uth "
+    for (unsigned part = 0; part < PARTS; part++) {
+        printf("as %-11s %3u points, %5" PRIu64 " crashes\n", part_names[part], parts[part],
+               crashes[part]);
+    }
+    printf("%zu points; before and after, 1st to %uth "
            "occurrence, %lu schedule%s each of seeds %llu..%llu: %" PRIu64 " crashes planned, "
            "%" PRIu64 " struck, %" PRIu64 " missed, %" PRIu64 " failed, in %.1f s\n",
-           met, parts, NTH_MAX, schedules, schedules == 1 ? "" : "s", first, last, totals.plans,
+           met, NTH_MAX, schedules, schedules == 1 ? "" : "s", first, last, totals.plans,
            totals.struck, totals.missed, totals.failed, (double)(clock_now_ms() - start) / 1000);
     return totals.failed == 0 && totals.missed == 0 && totals.struck > 0 ? 0 : 1;
 }

@@ -30,23 +30,33 @@ static uint64_t message_delay_us(struct world *world)
     return 50 + rand_below(&world->rand, most + 1);
 }
 
+/* A message is handed over, unless the node dies before; it may die right after. */
+static bool leaves(struct node *node, bool is_control, const uint8_t *bytes, size_t size)
+{
+    struct world *world = node->world;
+    world->stats.messages++;
+    if (world->extension->on_send == NULL) {
+        return true;
+    }
+    if (node->dying) {
+        return false; /* It has died at a message before, in this very event. */
+    }
+    enum world_moment moment =
+        world->extension->on_send(world, node->number, is_control, bytes, size);
+    node->dying = moment != WORLD_GO_ON;
+    return moment != WORLD_DIE_BEFORE;
+}
+
+bool world_serve(struct world *world, unsigned node, const void *bytes, size_t size)
+{
+    return leaves(&world->nodes[node], false, bytes, size);
+}
+
 static void put_on_wire(struct node *node, unsigned to, enum event_kind kind, const uint8_t *bytes,
                         size_t size)
 {
     struct world *world = node->world;
-    world->stats.messages++;
-    if (world->extension->on_send != NULL) {
-        if (node->dying) {
-            return; /* It has died at a message before, in this very event. */
-        }
-        enum world_moment moment =
-            world->extension->on_send(world, node->number, kind == EVENT_DELIVER, bytes, size);
-        node->dying = moment != WORLD_GO_ON;
-        if (moment == WORLD_DIE_BEFORE) {
-            return;
-        }
-    }
-    if (world->cut[node->number][to]) {
+    if (!leaves(node, kind == EVENT_DELIVER, bytes, size) || world->cut[node->number][to]) {
         return;
     }
     unsigned copies = 1;

@@ -10,8 +10,6 @@
 
 #define BEAT_MS   100U
 #define REPEAT_MS 300U
-#define MAIL_BEAT 1U
-#define MAIL_WORD 4U
 
 /* ---- options ---- */
 

@@ -9,9 +9,8 @@
 #include "checkpoint/files.h"
 #include "tests/sim/publication_core.h"
 
-#define MAIL_WORD 4U
-#define WORDS_MS  150U
-#define CHECK_MS  700U
+#define WORDS_MS 150U
+#define CHECK_MS 700U
 
 /* ---- words ---- */
 
@@ -124,13 +123,17 @@ struct pulling {
     struct pub_node *node;
     struct fs_file *file;
     struct fs *fs;
-    bool spoil; /* a bit of what comes is wrong */
+    unsigned from;
+    bool of_another; /* that node did not make the shard: it holds a copy itself */
+    bool spoil;      /* a bit of what comes is wrong */
 };
 
 static int on_read(void *context, uint64_t offset, void *bytes, size_t size, struct err *err)
 {
     struct pulling *pull = context;
-    if (rand_below(world_rand(pull->node->world), 30) == 0) {
+    const uint8_t mail[2] = {MAIL_COPY, pull->of_another ? 1 : 0};
+    if (rand_below(world_rand(pull->node->world), 30) == 0 ||
+        !world_serve(pull->node->world, pull->from, mail, sizeof(mail))) {
         return err_set(err, ERR_PEER, "the connection is gone");
     }
     int code = pull->fs->ops->read(pull->file, offset, bytes, size, err);
@@ -167,11 +170,12 @@ void pub_copy(struct pub_node *node, const struct agent_action *action, struct a
     bool gone = from == WORLD_NODES_MAX;
     struct sim_disk *disk = gone ? NULL : world_disk(node->world, from);
     enum publication_mutant mutant = node->all->options.mutant;
-    struct pulling pull = {.node = node, .fs = gone ? NULL : sim_disk_fs(disk)};
+    struct pulling pull = {.node = node, .from = from, .fs = gone ? NULL : sim_disk_fs(disk)};
     struct agent_source source = {&pull, on_read};
     char path[FOLDER_PATH_SIZE];
     uint64_t epoch = action->epoch;
     bool open = action->manifest.decided_index == 0;
+    pull.of_another = !open && action->manifest.shards[action->rank].node_id != action->from;
     struct err err = {0};
     if (!gone && mutant == MUTANT_WRONG_EPOCH && epoch > 1 && open &&
         find_file(disk, action->job, epoch - 1, action->shard, path)) {

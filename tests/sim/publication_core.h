@@ -11,6 +11,11 @@
 #define EPOCHS_MAX 512U
 #define SHARDS_MAX 16U /* machines in a world with publication, at most */
 
+/* The first byte of a world_send(). */
+enum pub_mail { MAIL_BEAT = 1, MAIL_STEP, MAIL_ACK, MAIL_WORD, MAIL_COPY };
+/* MAIL_STEP, MAIL_ACK: publication_run.c. MAIL_COPY: a copy's bytes, world_serve(); the second byte
+ * is 1 where it is another node's shard. */
+
 enum decision { UNDECIDED, DECIDED_COMMIT, DECIDED_ABORT };
 
 /* What the first node that applied it saw. */

@@ -7,8 +7,6 @@
 #include "base/assert.h"
 #include "tests/sim/publication_core.h"
 
-#define MAIL_STEP   2U
-#define MAIL_ACK    3U
 #define REPEAT_MS   200U
 #define DEADLINE_MS 2500U
 

@@ -172,6 +172,9 @@ void world_after(struct world *world, unsigned node, uint64_t us,
                  void (*function)(void *self, void *argument), void *argument);
 /* A message through the same faulty network, to on_message(). Copied. */
 void world_send(struct world *world, unsigned from, unsigned to, const void *bytes, size_t size);
+/* The node answers there and then, as another one reads from it: it is a message as any other (to
+ * crash at), but not one that waits on the way. False: it has not answered. */
+bool world_serve(struct world *world, unsigned node, const void *bytes, size_t size);
 /* File operations off the loop: see world_after(); call them inside it. When a crash point fires
  * (an fs call fails and sim_disk_dead()) just return: the world sees it and crashes the node. A
  * disk fault that must end the process: world_die(). */
