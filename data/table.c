@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "data/advice.h"
 #include "data/fields.h"
 #include "data/intake.h"
 #include "data/number.h"
@@ -82,10 +83,11 @@ static void not_a_number(struct table *table, size_t column, size_t at, const ui
         return;
     }
     bool first = table->numbered && table->fields.source.line == 1;
-    fields_fault(&table->fields, at,
-                 "'%s' is not a number (column '%.64s'); drop the column or list the text in "
-                 "missing_values%s",
-                 shown, name, first ? "; is line 1 a header (header: yes)?" : "");
+    char sentence[ADVICE_SIZE];
+    const char *advice = advice_number(&table->fields, table->mark, text, size, sentence);
+    fields_fault(&table->fields, at, "'%s' is not a number (column '%.64s'); %s%s", shown, name,
+                 advice != NULL ? advice : "drop the column or list the text in missing_values",
+                 first && advice == NULL ? "; is line 1 a header (header: yes)?" : "");
 }
 
 /* A field that the fast path did not take: quoted, missing, or no number. */
@@ -232,7 +234,10 @@ static bool name_is_fine(struct table *table, const struct field *field)
             return false;
         }
         if (field->text[at] < 0x20 || field->text[at] == 0x7F) {
-            fields_fault(&table->fields, base + at, "a control character in a column name");
+            fields_fault(&table->fields, base + at, "a control character in a column name%s",
+                         field->text[at] == '\t' && !field->quoted
+                             ? "; set data.separator: \"\\t\" (--separator '\\t')"
+                             : "");
             return false;
         }
         at += step;
@@ -283,8 +288,22 @@ static int start_columns(struct table *table, struct err *err)
     if (code != 0) {
         return code;
     }
+    size_t faults_before = intake->faults->count;
     code = columns_plan(&intake->columns, table->settings, false, fields->source.path,
                         fields->source.line, intake->faults, err);
+    if (code != 0 && intake->columns.count == 1) {
+        const uint8_t *line = source_bytes(&fields->source) + at;
+        size_t size = fields_record_size(fields) - at;
+        char sentence[ADVICE_SIZE];
+        char shown[EXCERPT_SIZE];
+        const char *advice = advice_line(fields, table->mark, line, size, sentence);
+        if (advice != NULL) {
+            intake->faults->count = faults_before; /* All else follows from it. */
+            fields_fault(fields, at, "the line is one field, '%s'; %s", excerpt(shown, line, size),
+                         advice);
+            fields_structure(fields);
+        }
+    }
     if (code != 0) {
         return intake->faults->count > 0 ? FIELD_BAD : code;
     }

@@ -174,6 +174,37 @@ START_TEST(decimal_commas_need_another_separator)
 }
 END_TEST
 
+START_TEST(another_separator_or_decimal_mark_is_advised)
+{
+    struct data_settings settings = with_header();
+    static const char separator[] = "set data.separator: \";\" (--separator ';')";
+    settings.target = DATA_TARGET_NAME;
+    settings.target_name = "y";
+    refuses("a;y\n1,5;2\n", settings,
+            ":1:1: the line is one field, 'a;y'; set data.separator: \";\"");
+    refuses("a\ty\n1\t2\n", settings, "set data.separator: \"\\t\" (--separator '\\t')");
+    refuses("a y\n1 2\n", settings, "set data.format: space (--format space)");
+    settings = (struct data_settings)DATA_SETTINGS_DEFAULT;
+    refuses("1.5;2\n3;4\n", settings, separator);
+    refuses("1,5;2,5\n3,5;4,5\n", settings, separator); /* three fields of a kind */
+    settings.separator = ';';
+    refuses("1;2\n3;4,25e1\n", settings,
+            ":2:3: '4,25e1' is not a number (column '2'); where the comma is the decimal mark set "
+            "data.decimal: \",\" (--decimal ,)");
+    refuses("1;2\n3;4,2,5\n", settings,
+            "'4,2,5' is not a number (column '2'); set data.separator: \",\"");
+    refuses("1;2\n3;x,5\n", settings, "'x,5' is not a number (column '2'); drop the column");
+    settings.decimal = ',';
+    refuses("1;2\n3;4.5\n", settings,
+            "where the point is the decimal mark set data.decimal: \".\"");
+    settings = (struct data_settings)DATA_SETTINGS_DEFAULT;
+    refuses("1,2\n\"3,5\",4\n", settings, "a decimal comma needs another separator");
+    settings.format = DATA_FORMAT_SPACE;
+    refuses("1,2\n3,4\n", settings, "set data.format: csv (--format csv)");
+    refuses("1,5 2\n3 4\n", settings, "data.decimal: \",\" (--decimal ,)");
+}
+END_TEST
+
 START_TEST(carriage_returns_alone_end_no_line)
 {
     refuses("a,y\r1,2\r3,4\r", with_header(), ":1:4: a carriage return inside a line");
@@ -309,6 +340,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_dropped_column_is_never_missing);
     tcase_add_test(tests, all_rows_dropped_is_no_data);
     tcase_add_test(tests, decimal_commas_need_another_separator);
+    tcase_add_test(tests, another_separator_or_decimal_mark_is_advised);
     tcase_add_test(tests, carriage_returns_alone_end_no_line);
     tcase_add_test(tests, text_in_line_one_asks_about_a_header);
     tcase_add_test(tests, ten_bad_places_are_told_and_no_more);
