@@ -260,6 +260,9 @@ bool state_job_active(const struct state_job *job);
 const struct state_node *state_node(const struct state *state, uint32_t node);
 /* In the cluster now: neither only expected nor removed. */
 bool state_node_in(const struct state_node *node); /* NULL is fine: no */
+/* That identity (group.h) was removed: agreed on, and for good. Whoever says so is right, however
+ * old its state is; one that is not known here is not said to be out. */
+bool state_is_removed(const struct state *state, uint32_t place, uint32_t life);
 /* The node of that name that is in or expected, else the newest removed one; NULL: none. */
 const struct state_node *state_node_named(const struct state *state, const char *name);
 /* The place for one more node, and which identity of it that would be; `taken` (bit id - 1) are

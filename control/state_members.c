@@ -119,6 +119,13 @@ void state_wanted_group(const struct state *state, const struct control_group *n
     *ret_wanted = group_voters(&wanted) == 0 ? *now : wanted;
 }
 
+bool state_is_removed(const struct state *state, uint32_t place, uint32_t life)
+{
+    const struct state_node *known = state_node(state, place);
+    return known != NULL &&
+           (known->life > life || (known->life == life && known->standing == STANDING_REMOVED));
+}
+
 /* ---- entries ---- */
 
 enum state_outcome state_on_node(const struct entry *entry, const struct command_node *c)

@@ -281,6 +281,8 @@ static enum world_moment on_send(struct world *world, unsigned from, bool is_con
         [MAIL_STEP] = "step",
         [MAIL_ACK] = "step's answer",
         [MAIL_COPY] = "copy's bytes",
+        [MAIL_ASK] = "question of who is in",
+        [MAIL_OUT] = "answer to who is out",
     };
     static const char *const words[] = {
         [AGENT_OFFER] = "word offer", [AGENT_STORED] = "word stored", [AGENT_DOUBT] = "word doubt"};
@@ -292,7 +294,7 @@ static enum world_moment on_send(struct world *world, unsigned from, bool is_con
         return meet(from, "send", kinds[bytes[1]], false);
     }
     if (bytes[0] != MAIL_WORD) {
-        ASSERT(bytes[0] <= MAIL_COPY);
+        ASSERT(bytes[0] <= MAIL_OUT);
         return meet(from, "send", mails[bytes[0]], bytes[0] == MAIL_COPY && bytes[1] != 0);
     }
     ASSERT(size >= 2);

@@ -462,6 +462,12 @@ static void on_message(void *self, unsigned from, const uint8_t *bytes, size_t s
     if (size > 0 && bytes[0] == MAIL_BEAT) {
         (void)read_u8(&in);
         on_beat(node, from, &in);
+    } else if (size > 0 && bytes[0] == MAIL_ASK) {
+        (void)read_u8(&in);
+        pub_on_ask(node, from, &in);
+    } else if (size > 0 && bytes[0] == MAIL_OUT) {
+        (void)read_u8(&in);
+        pub_on_out(node, &in);
     } else if (size > 0 && bytes[0] == MAIL_WORD) {
         (void)read_u8(&in);
         pub_on_word(node, from, &in);
@@ -532,6 +538,10 @@ static void coordinate(struct pub_node *node)
 static void on_tick(void *self)
 {
     struct pub_node *node = self;
+    pub_ask_tick(node);
+    if (node->out) {
+        return;
+    }
     if (pub_now_ms(node) - node->beat_ms >= BEAT_MS) {
         node->beat_ms = pub_now_ms(node);
         beat(node);

@@ -41,7 +41,8 @@
     X(MUTANT_LAST_COPY, "copies are collected while they are needed")           \
     X(MUTANT_QUIET_LOSS, "a lost copy is not told")                             \
     X(MUTANT_QUIET_DAMAGE, "a damaged copy goes on counting")                   \
-    X(MUTANT_OLD_COPIES, "an identity that is gone goes on counting")
+    X(MUTANT_OLD_COPIES, "an identity that is gone goes on counting")           \
+    X(MUTANT_UNKNOWN_OUT, "who is not known is told that it was removed")
 
 #define PUBLICATION_MUTANT_ENUM(name, text) name,
 enum publication_mutant { PUBLICATION_MUTANTS(PUBLICATION_MUTANT_ENUM) PUBLICATION_MUTANTS_COUNT };
@@ -95,6 +96,7 @@ struct publication_counts {
     uint64_t hurts;          /* disks wiped, or with a flipped bit; nodes removed */
     uint64_t repairs;        /* of them, those after which all copies were there again */
     uint64_t rejoins;        /* of identities whose disk was lost */
+    uint64_t told;           /* removed nodes that learnt it from another one */
 };
 void publication_counts(const struct publication *all, struct publication_counts *ret_counts);
 

@@ -12,9 +12,10 @@
 #define SHARDS_MAX 16U /* machines in a world with publication, at most */
 
 /* The first byte of a world_send(). */
-enum pub_mail { MAIL_BEAT = 1, MAIL_STEP, MAIL_ACK, MAIL_WORD, MAIL_COPY };
+enum pub_mail { MAIL_BEAT = 1, MAIL_STEP, MAIL_ACK, MAIL_WORD, MAIL_COPY, MAIL_ASK, MAIL_OUT };
 /* MAIL_STEP, MAIL_ACK: publication_run.c. MAIL_COPY: a copy's bytes, world_serve(); the second byte
- * is 1 where it is another node's shard. */
+ * is 1 where it is another node's shard. MAIL_ASK: a node without a leader asks whether it was
+ * removed; MAIL_OUT: it was. */
 
 enum decision { UNDECIDED, DECIDED_COMMIT, DECIDED_ABORT };
 
@@ -137,6 +138,9 @@ struct pub_node {
     uint64_t beat_ms;
     uint64_t node_ms;
     uint64_t members_ms;
+    uint64_t led_ms;   /* when it last knew of a leader */
+    uint64_t asked_ms; /* whether it was removed */
+    bool out;          /* it was: it does nothing any more */
     uint64_t disturb_ms;
     uint64_t term_ms; /* SIGTERM came: the node ends when its job has stopped, or later */
     struct control_fsm inner;
@@ -155,6 +159,10 @@ bool pub_is_member(const struct pub_node *node, unsigned number); /* as far as t
 bool pub_is_out(const struct publication *all, unsigned number);
 /* The identity whose disk was lost is still in, as far as this node knows. */
 bool pub_lost_is_in(const struct pub_node *node);
+/* A node without a leader asks the others whether it was removed; their answers. */
+void pub_ask_tick(struct pub_node *node);
+void pub_on_ask(struct pub_node *node, unsigned from, struct reader *in);
+void pub_on_out(struct pub_node *node, struct reader *in);
 
 /* publication_run.c */
 double pub_value(uint64_t job, uint64_t coordinate, uint64_t step);

@@ -418,6 +418,7 @@ static void mutate(struct pub_node *node, struct pub_agent *a, const struct stat
     case MUTANT_QUIET_LOSS:
     case MUTANT_QUIET_DAMAGE:
     case MUTANT_OLD_COPIES:
+    case MUTANT_UNKNOWN_OUT:
     case MUTANT_NONE:
     case MUTANT_CURRENT_SYNC:
     case MUTANT_SNAPSHOT_VOTES:

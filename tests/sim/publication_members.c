@@ -8,6 +8,7 @@
 #include "tests/sim/publication_core.h"
 
 #define REPEAT_MS 300U
+#define ALONE_MS  3000U /* without a leader, until it asks whether it is a member */
 
 /* One of the first, known to everybody before it has said a word. */
 static bool is_first(const struct world *world, uint32_t id)
@@ -102,6 +103,60 @@ static void rejoin(struct world *world)
     all->lost = 0;
     all->counts.rejoins++;
     world_rejoin(world, machine, place, life, all->lost_voter);
+}
+
+/* What daemon/standing.c does: who was removed while it was away hears no leader, since nobody
+ * sends it anything; it asks. An answer binds, whoever gives it (state_is_removed()). */
+void pub_ask_tick(struct pub_node *node)
+{
+    uint64_t now = pub_now_ms(node);
+    struct buf bytes = BUF_NONE;
+    if (node->led_ms == 0 || control_leader(world_control(node->world, node->node)) != 0) {
+        node->led_ms = now;
+    }
+    if (now - node->led_ms < ALONE_MS || now - node->asked_ms < REPEAT_MS) {
+        return;
+    }
+    node->asked_ms = now;
+    buf_put_u8(&bytes, MAIL_ASK);
+    buf_put_u32(&bytes, world_id(node->world, node->node));
+    for (unsigned to = 0; to < world_options(node->world)->nodes; to++) {
+        if (to != node->node) {
+            world_send(node->world, node->node, to, bytes.bytes, bytes.size);
+        }
+    }
+    buf_done(&bytes);
+}
+
+void pub_on_ask(struct pub_node *node, unsigned from, struct reader *in)
+{
+    struct buf bytes = BUF_NONE;
+    uint32_t id = read_u32(in);
+    bool out = state_is_removed(node->state, member_place(id), id >> 8U) ||
+               (node->all->options.mutant == MUTANT_UNKNOWN_OUT && !is_in(node, id));
+    ASSERT(!in->failed);
+    if (!out) {
+        return;
+    }
+    buf_put_u8(&bytes, MAIL_OUT);
+    buf_put_u32(&bytes, id);
+    world_send(node->world, node->node, from, bytes.bytes, bytes.size);
+    buf_done(&bytes);
+}
+
+void pub_on_out(struct pub_node *node, struct reader *in)
+{
+    uint32_t id = read_u32(in);
+    ASSERT(!in->failed);
+    if (id != world_id(node->world, node->node) || node->out) {
+        return; /* Of an identity before. */
+    }
+    if (world_is_wanted(node->world, node->node)) {
+        world_violation(node->world, "node %u is told that it was removed, and is wanted",
+                        node->node);
+    }
+    node->out = true;
+    node->all->counts.told++;
 }
 
 static void drain(struct pub_node *node, unsigned number, bool drained)

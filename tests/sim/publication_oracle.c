@@ -358,6 +358,12 @@ bool pub_settled(struct world *world, void *const *selves, unsigned nodes)
     for (unsigned n = 0; n < nodes; n++) {
         const struct pub_node *node = selves[n];
         if (!world_is_wanted(world, n)) {
+            node = world_self(world, n);
+            bool knows = node != NULL && (node->out || state_is_removed(node->state, pub_id(node),
+                                                                        world_id(world, n) >> 8U));
+            if (pub_is_out(all, n) && !knows) {
+                return false; /* It waits for a leader that never comes. */
+            }
             continue;
         }
         if (node == NULL || node->state->jobs_count != all->jobs_made || !all_are_in(world, node)) {

@@ -50,6 +50,7 @@ static bool run_seed(uint64_t seed, enum publication_mutant mutant, struct total
         totals->counts.hurts += counts.hurts;
         totals->counts.repairs += counts.repairs;
         totals->counts.rejoins += counts.rejoins;
+        totals->counts.told += counts.told;
     } else if (!good) {
         printf("killed by seed %llu: %s\n", (unsigned long long)seed, world_violation_text(world));
     }
@@ -131,8 +132,10 @@ int main(int argc, char **argv)
            failed);
     printf(
         "%llu copies fetched, %llu losses of a disk or node, %llu of them seen whole again, %llu "
-        "nodes that lost their log too came back as somebody else\n",
+        "nodes that lost their log too came back as somebody else, %llu heard that they were "
+        "removed\n",
         (unsigned long long)totals.counts.copies, (unsigned long long)totals.counts.hurts,
-        (unsigned long long)totals.counts.repairs, (unsigned long long)totals.counts.rejoins);
+        (unsigned long long)totals.counts.repairs, (unsigned long long)totals.counts.rejoins,
+        (unsigned long long)totals.counts.told);
     return failed == 0 ? 0 : 1;
 }
