@@ -34,12 +34,36 @@ static int read_self(struct fs *fs, const char *folder, uint32_t *ret_self, stru
     return code;
 }
 
+static void note_all(struct control_group *all, const struct control_group *group)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct control_member *member = &group->items[i];
+        if (group_get(all, member->id) == NULL && all->count < CONTROL_MEMBERS_MAX) {
+            group_set(all, member->id, member->voter);
+        }
+    }
+}
+
+/* Of all members that the log ever had, those that the state does not know. */
+static void find_silent(struct survivor *survivor, const struct control_group *all)
+{
+    for (uint32_t i = 0; i < all->count; i++) {
+        uint32_t id = all->items[i].id;
+        if (id != survivor->self && id == member_place(id) && id <= STATE_NODES_MAX &&
+            state_node(survivor->state, id) == NULL) { /* Later lives are let in by an entry. */
+            group_set(&survivor->silent, id, all->items[i].voter);
+        }
+    }
+}
+
 static int replay(struct survivor *survivor, const struct raft_recovered *recovered,
                   struct err *err)
 {
     const struct raft_snapshot *snapshot = &recovered->snapshot;
     const struct raft_log *log = &recovered->log;
+    struct control_group all = recovered->first;
     survivor->group = snapshot->index != 0 ? snapshot->group : recovered->first;
+    note_all(&all, &survivor->group);
     if (snapshot->index != 0 &&
         state_load(survivor->state, snapshot->bytes.bytes, snapshot->bytes.size, err) != 0) {
         return err_prefix(err, "the snapshot of entry %llu: ", (unsigned long long)snapshot->index);
@@ -48,10 +72,12 @@ static int replay(struct survivor *survivor, const struct raft_recovered *recove
         const struct raft_entry *entry = raft_log_at(log, index);
         if (entry->kind == ENTRY_GROUP) {
             ASSERT(group_parse(entry->bytes, entry->size, &survivor->group)); /* looked at */
+            note_all(&all, &survivor->group);
         } else if (entry->kind == ENTRY_COMMAND) {
             (void)state_apply(survivor->state, index, entry->bytes, entry->size, NULL);
         }
     }
+    find_silent(survivor, &all);
     survivor->last_index = raft_log_last(log);
     survivor->last_term = raft_log_last_term(log);
     survivor->term = recovered->term;
@@ -82,6 +108,22 @@ int survive_look(struct fs *fs, const char *folder, struct survivor *ret_survivo
     return code;
 }
 
+/* An entry of the batch. */
+static void put(struct control_write *write, enum entry_kind kind, const struct buf *bytes)
+{
+    struct message_entry entry = {write->term, kind, bytes->bytes, (uint32_t)bytes->size};
+    message_put_entry(&write->entries, &entry);
+    write->entries_count++;
+}
+
+static void put_command(struct control_write *write, const struct command *command)
+{
+    struct buf bytes = BUF_NONE;
+    ASSERT(command_encode(command, &bytes, NULL) == 0);
+    put(write, ENTRY_COMMAND, &bytes);
+    buf_done(&bytes);
+}
+
 int survive_act(struct survivor *survivor, uint64_t wall_ms, struct err *err)
 {
     const struct state_node *self = state_node(survivor->state, member_place(survivor->self));
@@ -92,32 +134,32 @@ int survive_act(struct survivor *survivor, uint64_t wall_ms, struct err *err)
         return err_set(err, ERR_STATE, "this node decides alone already: just start it");
     }
     struct control_group alone = {0};
-    struct command command = {.kind = COMMAND_RECOVER, .wall_ms = wall_ms};
     struct buf group = BUF_NONE;
-    struct buf bytes = BUF_NONE;
     uint64_t term = survivor->term + 1;
-    group_set(&alone, survivor->self, true);
-    group_put(&group, &alone);
-    command.recover.node = self->id;
-    command.recover.life = self->life;
-    ASSERT(command_encode(&command, &bytes, NULL) == 0);
-    struct message_entry entries[2] = {
-        {term, ENTRY_GROUP, group.bytes, (uint32_t)group.size},
-        {term, ENTRY_COMMAND, bytes.bytes, (uint32_t)bytes.size},
-    };
     struct control_write write = {.wal = survivor->wal,
                                   .hard = true,
                                   .term = term,
                                   .vote = survivor->self,
-                                  .append_first = survivor->last_index + 1,
-                                  .entries_count = 2};
-    for (int i = 0; i < 2; i++) {
-        message_put_entry(&write.entries, &entries[i]);
+                                  .append_first = survivor->last_index + 1};
+    group_set(&alone, survivor->self, true);
+    group_put(&group, &alone);
+    put(&write, ENTRY_GROUP, &group);
+    for (uint32_t i = 0; i < survivor->silent.count; i++) {
+        struct command command = {.kind = COMMAND_REMOVE, .wall_ms = wall_ms};
+        command.remove.node = survivor->silent.items[i].id;
+        (void)snprintf(command.remove.name, sizeof(command.remove.name), "%s",
+                       state_node_name(survivor->state, command.remove.node));
+        (void)snprintf(command.remove.reason, sizeof(command.remove.reason),
+                       "node '%s' goes on without a majority of the others", self->name);
+        put_command(&write, &command);
     }
-    int code = wal_write(survivor->wal, &write, 1, err); /* one batch: both or neither */
+    struct command command = {.kind = COMMAND_RECOVER, .wall_ms = wall_ms};
+    command.recover.node = self->id;
+    command.recover.life = self->life;
+    put_command(&write, &command);
+    int code = wal_write(survivor->wal, &write, 1, err); /* one batch: all or none */
     buf_done(&write.entries);
     buf_done(&group);
-    buf_done(&bytes);
     return code;
 }
 

@@ -61,6 +61,10 @@ static json_t *describe(const struct survivor *survivor)
             (void)json_array_append_new(fenced, json_string(state->nodes[i].name));
         }
     }
+    for (uint32_t i = 0; i < survivor->silent.count; i++) {
+        (void)json_array_append_new(
+            fenced, json_string(state_node_name(state, survivor->silent.items[i].id)));
+    }
     for (uint32_t i = 0; i < state->jobs_count; i++) {
         const struct state_job *job = state->jobs[i];
         const struct state_epoch *newest = state_newest_epoch(job);
