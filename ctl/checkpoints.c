@@ -114,12 +114,34 @@ static json_t *manifest_document(const struct folder *folder, const struct manif
                      (json_int_t)manifest->coordinates, "shards", shards);
 }
 
+static bool copies_known(const json_t *document)
+{
+    const json_t *first = json_array_get(document_list(document, "shards"), 0);
+    return first != NULL && document_has(first, "copies");
+}
+
+static void cell_copies(struct table *table, const json_t *shard)
+{
+    const json_t *copies = document_list(shard, "copies");
+    struct buf names = BUF_NONE;
+    buf_print(&names, "%s", document_has(shard, "copies") ? "" : "-");
+    for (size_t i = 0; i < json_array_size(copies); i++) {
+        buf_print(&names, "%s%s", i > 0 ? "," : "", json_string_value(json_array_get(copies, i)));
+    }
+    table_cell(table, "%s", (const char *)names.bytes);
+    buf_done(&names);
+}
+
 static void draw_checkpoint(const struct ctl *ctl, const json_t *document, struct buf *out)
 {
-    static const struct table_column columns[] = {{"SHARD", false, false}, {"NODE", false, false},
-                                                  {"FIRST", true, false},  {"END", true, false},
-                                                  {"BYTES", true, false},  {"STATE", false, false},
-                                                  {"SHA256", false, true}};
+    const struct table_column columns[] = {{"SHARD", false, false},
+                                           {"NODE", false, false},
+                                           {"FIRST", true, false},
+                                           {"END", true, false},
+                                           {"BYTES", true, false},
+                                           {"STATE", false, false},
+                                           {"COPIES", false, !copies_known(document)},
+                                           {"SHA256", false, true}};
     struct table table;
     size_t index = 0;
     json_t *shard = NULL;
@@ -144,19 +166,11 @@ static void draw_checkpoint(const struct ctl *ctl, const json_t *document, struc
         cell_integer(&table, shard, "end");
         cell_integer(&table, shard, "bytes");
         cell_text(&table, shard, "state");
+        cell_copies(&table, shard);
         cell_text(&table, shard, "sha256");
     }
     table_print(&table, out);
     table_done(&table);
-}
-
-static int with_hint(int code, struct problem *problem)
-{
-    if (code == ERR_NOT_FOUND) {
-        problem_hint(problem, "name a checkpoint's folder, such as out/checkpoint/epoch-00000004, "
-                              "or a job's 'latest'");
-    }
-    return code;
 }
 
 /* A folder that is there and lacks what its own manifest or sums name is damaged. */
@@ -179,13 +193,14 @@ int run_checkpoint_show(struct ctl *ctl, struct problem *problem)
     struct folder folder;
     int code = folder_open(ctl->args.words[0], &folder, problem);
     if (code != 0) {
-        return with_hint(code, problem);
+        return folder_hint(ctl->args.words[0], code, problem);
     }
     struct manifest *manifest = calloc(1, sizeof(*manifest));
     ASSERT(manifest != NULL);
     code = checkpoint_read_manifest(folder.fs, folder.name, manifest, &problem->err);
     if (code == 0) {
         json_t *document = manifest_document(&folder, manifest, false);
+        copies_told(ctl, document);
         code = output_document(ctl, document, NULL, "epoch", draw_checkpoint, problem);
         json_decref(document);
     } else {
@@ -193,7 +208,7 @@ int run_checkpoint_show(struct ctl *ctl, struct problem *problem)
     }
     free(manifest);
     folder_close(&folder);
-    return with_hint(code, problem);
+    return folder_hint(ctl->args.words[0], code, problem);
 }
 
 int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
@@ -205,7 +220,7 @@ int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
     struct checkpoint_verdict verdict = {0};
     int code = folder_open(ctl->args.words[0], &folder, problem);
     if (code != 0) {
-        return with_hint(code, problem);
+        return folder_hint(ctl->args.words[0], code, problem);
     }
     struct manifest *manifest = calloc(1, sizeof(*manifest));
     ASSERT(manifest != NULL);
@@ -227,7 +242,7 @@ int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
     }
     free(manifest);
     folder_close(&folder);
-    return with_hint(code, problem);
+    return folder_hint(ctl->args.words[0], code, problem);
 }
 
 /* One file of an epoch from one node, appended to *bytes or, with fd >= 0, written there. */

@@ -327,7 +327,8 @@ const struct ctl_command commands[] = {
      1,
      1,
      "what a checkpoint folder says of itself",
-     "Works on a folder of this machine, without a daemon.",
+     "Works on a folder of this machine, without a daemon. Where --endpoint or COPPELIUS_ENDPOINT\n"
+     "names one that knows the checkpoint, COPIES has the nodes that hold each shard.",
      "coppeliusctl checkpoint show out/checkpoint/epoch-00000004 --json",
      run_checkpoint_show,
      {FLAG_END}},

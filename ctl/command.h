@@ -32,7 +32,7 @@
     X(FLAG_NODES, "nodes", "N", "how many daemons; 1 when absent")                               \
     X(FLAG_DEVICE, "device", "DEVICE", "cpu (when absent) or cuda")                              \
     X(FLAG_THREADS, "threads", "N", "threads of each daemon's CPU session")                      \
-    X(FLAG_DIR, "dir", "DIR", "keep the checkpoint in DIR/checkpoint")                           \
+    X(FLAG_DIR, "dir", "DIR", "keep the checkpoint in DIR/checkpoint/epoch-NUMBER")              \
     X(FLAG_KEEP, "keep", NULL, "keep everything: configs, logs, state folders")                  \
     X(FLAG_JOB, "job", "JOB", "an id or a name; the newest job when absent")                     \
     X(FLAG_OUTPUT, "output", "PATH", "where to write")                                           \
@@ -97,7 +97,7 @@ struct problem {
     struct err err;
     char hint[ERR_TEXT_SIZE];
     struct buf faults; /* lines, where there are several: shown before the error, listed in JSON */
-    bool printed; /* the document that says it is on stdout: no error document follows */
+    bool printed;      /* the document that says it is on stdout: no error document follows */
 };
 
 int problem_set(struct problem *problem, int code, const char *format, ...)

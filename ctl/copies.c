@@ -1,4 +1,5 @@
-/* checkpoint verify without a folder: all copies on all nodes; checkpoint prune. */
+/* checkpoint verify without a folder: all copies on all nodes; who holds copies of a folder's
+ * shards; checkpoint prune. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,67 @@ static int verify_all(struct ctl *ctl, const struct sources *sources, json_t *co
         answer_done(&answer);
     }
     return code;
+}
+
+/* The files of that checkpoint in a document of checkpoint_list; NULL where it is not there. */
+static const json_t *files_of(const json_t *list, const json_t *document)
+{
+    size_t index = 0;
+    json_t *epoch = NULL;
+    json_array_foreach(document_list(list, "checkpoints"), index, epoch)
+    {
+        if (document_integer(epoch, "epoch") == document_integer(document, "epoch") &&
+            strcmp(document_text(epoch, "parameter_sha256"),
+                   document_text(document, "parameter_sha256")) == 0 &&
+            strcmp(document_text(epoch, "name"), document_text(document, "name")) == 0) {
+            return document_list(epoch, "files");
+        }
+    }
+    return NULL;
+}
+
+static void set_copies(json_t *shard, const json_t *files)
+{
+    size_t index = 0;
+    json_t *file = NULL;
+    json_array_foreach(files, index, file)
+    {
+        if (strcmp(document_text(file, "name"), document_text(shard, "file")) == 0 &&
+            strcmp(document_text(file, "sha256"), document_text(shard, "sha256")) == 0) {
+            (void)json_object_set(shard, "copies", json_object_get(file, "copies"));
+        }
+    }
+}
+
+void copies_told(struct ctl *ctl, json_t *document)
+{
+    struct client *client = NULL;
+    struct answer answer = {NULL, NULL};
+    struct problem problem = {0};
+    Ctl__CheckpointList ask;
+    ctl__checkpoint_list__init(&ask);
+    Ctl__Request request;
+    ctl__request__init(&request);
+    request.ask_case = CTL__REQUEST__ASK_CHECKPOINT_LIST;
+    request.checkpoint_list = &ask;
+    const json_t *files = NULL;
+    if (client_endpoint_named(&ctl->args) != NULL) {
+        int code = client_open_for(ctl, &client, &problem);
+        code = code == 0 ? client_call(client, &request, &answer, &problem) : code;
+        files = code == 0 ? files_of(answer.json, document) : NULL;
+        if (code != 0) {
+            say(ctl, "who holds copies is not known: %s", problem.err.text);
+        }
+    }
+    size_t index = 0;
+    json_t *shard = NULL;
+    json_array_foreach(json_object_get(document, "shards"), index, shard)
+    {
+        (void)json_object_set_new(shard, "copies", json_null());
+        set_copies(shard, files);
+    }
+    answer_done(&answer);
+    client_close(client);
 }
 
 int run_checkpoint_copies(struct ctl *ctl, struct problem *problem)

@@ -1,6 +1,7 @@
 /* data import, info, verify: the data room in this process. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -42,19 +43,35 @@ static json_t *text_value(const char *text)
     return value != NULL ? value : json_null(); /* no UTF-8 */
 }
 
+static int open_native(const char *folder, struct dataset **ret_dataset, struct problem *problem)
+{
+    struct stat about;
+    if (stat(folder, &about) == 0 && !S_ISDIR(about.st_mode)) {
+        problem_hint(problem,
+                     "read it first: coppeliusctl data import %s --format csv --header yes "
+                     "--output DIR; then name DIR",
+                     folder);
+        return problem_set(problem, ERR_USAGE, "'%s' is a file, not a native folder", folder);
+    }
+    int code = dataset_open(folder, ret_dataset, &problem->err);
+    if (code != 0) {
+        problem_hint(problem, "a native folder is what 'coppeliusctl data import' writes");
+    }
+    return code;
+}
+
 /* The document of a native folder. */
 static int describe(const char *folder, json_t **ret_document, struct problem *problem)
 {
     struct dataset *dataset = NULL;
     uint8_t digest[SHA256_SIZE];
     char hex[SHA256_HEX_SIZE];
-    int code = dataset_open(folder, &dataset, &problem->err);
+    int code = open_native(folder, &dataset, problem);
     if (code == 0) {
         code = dataset_digest(dataset, digest, &problem->err);
     }
     if (code != 0) {
         dataset_close(dataset);
-        problem_hint(problem, "a native folder is what 'coppeliusctl data import' writes");
         return code;
     }
     const struct dataset_info *info = dataset_info_of(dataset);
@@ -161,7 +178,7 @@ int run_data_verify(struct ctl *ctl, struct problem *problem)
     struct dataset *dataset = NULL;
     struct bar bar = {.quiet = ctl->quiet};
     struct data_progress progress = {bar_progress, &bar};
-    int code = dataset_open(ctl->args.words[0], &dataset, &problem->err);
+    int code = open_native(ctl->args.words[0], &dataset, problem);
     if (code == 0) {
         code = dataset_verify(dataset, &progress, &problem->err);
         bar_end(&bar);

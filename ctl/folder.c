@@ -1,7 +1,9 @@
 #include "ctl/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -82,6 +84,37 @@ int folder_make(const char *path, struct folder *ret_folder, struct problem *pro
     buf_done(&whole);
     ASSERT(copy != NULL);
     return split(copy, ret_folder, problem);
+}
+
+/* The newest epoch-… below path; false where there is none. */
+static bool newest_epoch(const char *path, char name[NAME_MAX + 1])
+{
+    DIR *listed = opendir(path);
+    struct dirent *entry = NULL;
+    name[0] = '\0';
+    while (listed != NULL && (entry = readdir(listed)) != NULL) {
+        if (strncmp(entry->d_name, "epoch-", 6) == 0 && strcmp(entry->d_name, name) > 0) {
+            (void)snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
+        }
+    }
+    if (listed != NULL) {
+        (void)closedir(listed);
+    }
+    return name[0] != '\0';
+}
+
+int folder_hint(const char *path, int code, struct problem *problem)
+{
+    char name[NAME_MAX + 1];
+    if (code == ERR_NOT_FOUND && newest_epoch(path, name)) {
+        size_t size = strlen(path);
+        problem_hint(problem, "'%s' has checkpoints in it; name one, such as %s%s%s", path, path,
+                     size > 0 && path[size - 1] == '/' ? "" : "/", name);
+    } else if (code == ERR_NOT_FOUND) {
+        problem_hint(problem, "name a checkpoint's folder, such as out/checkpoint/epoch-00000004, "
+                              "or a job's 'latest'");
+    }
+    return code;
 }
 
 void folder_close(struct folder *folder)

@@ -17,5 +17,8 @@ int folder_open(const char *path, struct folder *ret_folder, struct problem *pro
 /* One that is to be made: its parent exists, it does not (ERR_USAGE). */
 int folder_make(const char *path, struct folder *ret_folder, struct problem *problem);
 void folder_close(struct folder *folder);
+/* Where code is ERR_NOT_FOUND: which folders are checkpoints, and the newest one below path where
+ * it is the parent of some. Returns code. */
+int folder_hint(const char *path, int code, struct problem *problem);
 
 #endif

@@ -148,11 +148,14 @@ int run_local(struct ctl *ctl, struct problem *problem)
         code = print_result(ctl, end, stays ? folder : NULL, problem);
         if (code == 0) {
             code = watch_verdict(end, problem);
-            problem_hint(problem,
-                         keep ? "the daemons' logs are in %s/nodes"
-                              : "--keep keeps the daemons' logs",
-                         spawn.base);
+            problem->hint[0] = '\0'; /* It asks daemons, and these are gone. */
         }
+    }
+    bool told = code == 0 || problem->hint[0] != '\0' || spawn.base == NULL;
+    if (!told && keep) {
+        problem_hint(problem, "the daemons' logs are in %s/nodes/node-*/log", spawn.base);
+    } else if (!told && !terminal_interrupted()) {
+        spawn_keep_logs(&spawn, problem);
     }
     if (keep && spawn.base != NULL) {
         say(ctl, "kept: %s", spawn.base);

@@ -11,6 +11,7 @@
 #include "ctl/bar.h"
 #include "ctl/dataflags.h"
 #include "ctl/document.h"
+#include "ctl/folder.h"
 #include "ctl/jobfile.h"
 #include "ctl/spawn.h"
 #include "ctl/terminal.h"
@@ -155,6 +156,21 @@ static void question_done(struct question *question)
     buf_done(&question->settings);
 }
 
+/* A manifest is what makes a folder a checkpoint; what cannot be looked at is the daemon's to tell.
+ */
+static int is_checkpoint(const char *path, struct problem *problem)
+{
+    char *manifest = NULL;
+    int size = asprintf(&manifest, "%s/manifest.json", path);
+    bool absent = size > 0 && access(manifest, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+    free(manifest);
+    return absent ? problem_set(problem, ERR_NOT_FOUND,
+                                "'%s' is not a checkpoint folder: it has no "
+                                "manifest.json",
+                                path)
+                  : 0;
+}
+
 static int question_of(const struct args *args, bool local, struct question *question,
                        struct problem *problem)
 {
@@ -175,7 +191,9 @@ static int question_of(const struct args *args, bool local, struct question *que
     int code = 0;
     if (local) {
         code = path_absolute(args->value[FLAG_CHECKPOINT], &question->checkpoint, problem);
-        if (code == 0) {
+        if (code != 0) {
+            code = folder_hint(args->value[FLAG_CHECKPOINT], code, problem);
+        } else {
             code = path_absolute(args->value[FLAG_DATA], &question->data_path, problem);
             code = code == ERR_NOT_FOUND ? ERR_DATA : code; /* refused input */
         }
@@ -253,6 +271,10 @@ int run_predict(struct ctl *ctl, struct problem *problem)
     struct spawn_settings settings;
     struct spawn spawn;
     int code = question_of(&ctl->args, local, &question, problem);
+    if (code == 0 && endpoint == NULL) {
+        code = folder_hint(ctl->args.value[FLAG_CHECKPOINT],
+                           is_checkpoint(ctl->args.value[FLAG_CHECKPOINT], problem), problem);
+    }
     if (code == 0) {
         code = spawn_settings_of(&ctl->args, &settings, problem);
     }
@@ -264,6 +286,9 @@ int run_predict(struct ctl *ctl, struct problem *problem)
         code = client_open_for(ctl, &client, problem);
         if (code == 0) {
             code = ask(ctl, client, &question, problem);
+        }
+        if (local && problem->hint[0] == '\0') {
+            code = folder_hint(ctl->args.value[FLAG_CHECKPOINT], code, problem);
         }
         client_close(client);
     } else {

@@ -19,4 +19,9 @@ struct sources {
 int sources_open(struct ctl *ctl, struct sources *sources, struct problem *problem);
 void sources_close(struct sources *sources); /* twice is fine */
 
+/* Gives each of the shards of a document of `checkpoint show` its `copies`: the names of the nodes
+ * that hold it, as the named daemon knows; null where none is named, it does not answer (which is
+ * said) or it does not know the checkpoint. */
+void copies_told(struct ctl *ctl, json_t *document);
+
 #endif

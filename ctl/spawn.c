@@ -171,8 +171,8 @@ static int write_config(const struct spawn *spawn, const struct spawn_settings *
     return code;
 }
 
-/* The environment without what would change the throw-away daemon's settings or make it talk to
- * somebody else's service manager. */
+/* The environment without what would change the throw-away daemon's settings (but for what only
+ * makes it faster or slower) or make it talk to somebody else's service manager. */
 static char **clean_environment(void)
 {
     size_t count = 0;
@@ -183,7 +183,8 @@ static char **clean_environment(void)
     char **list = calloc(count + 1, sizeof(*list));
     ASSERT(list != NULL);
     for (size_t i = 0; i < count; i++) {
-        if (strncmp(environ[i], "COPPELIUSD_", 11) != 0 &&
+        bool tunes = strncmp(environ[i], "COPPELIUSD_EXCHANGE_THREADS=", 28) == 0;
+        if ((strncmp(environ[i], "COPPELIUSD_", 11) != 0 || tunes) &&
             strncmp(environ[i], "NOTIFY_SOCKET=", 14) != 0 &&
             strncmp(environ[i], "WATCHDOG_", 9) != 0) {
             list[kept++] = environ[i];
@@ -281,7 +282,6 @@ int spawn_alive(void *context, struct problem *problem)
             } else {
                 (void)snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(node->status));
             }
-            problem_hint(problem, "--keep keeps its log: %s/log", node->folder);
             return problem_set(problem, ERR_INTERNAL, "throw-away node-%zu %s: %s", i + 1, how,
                                words);
         }
@@ -497,6 +497,27 @@ void spawn_stop(struct spawn *spawn)
     }
 }
 
+void spawn_keep_logs(struct spawn *spawn, struct problem *problem)
+{
+    char *logs = spawn->base != NULL ? join(spawn->base, "logs") : NULL;
+    bool there = logs != NULL && (mkdir(logs, 0755) == 0 || errno == EEXIST);
+    for (size_t i = 0; there && i < spawn->count; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "node-%zu.log", i + 1);
+        char *from = join(spawn->nodes[i].folder != NULL ? spawn->nodes[i].folder : "", "log");
+        char *to = join(logs, name);
+        spawn->logs = rename(from, to) == 0 || spawn->logs;
+        free(from);
+        free(to);
+    }
+    if (spawn->logs) {
+        problem_hint(problem, "the daemons' logs are in %s", logs);
+    } else if (there) {
+        (void)rmdir(logs);
+    }
+    free(logs);
+}
+
 void spawn_done(struct spawn *spawn, bool keep)
 {
     struct fs *fs = NULL;
@@ -508,7 +529,7 @@ void spawn_done(struct spawn *spawn, bool keep)
             (void)fs_remove_tree(fs, "checkpoint", &unused);
         }
         fs_posix_close(fs);
-        if (spawn->temporary) {
+        if (spawn->temporary && !spawn->logs) {
             (void)rmdir(spawn->base);
         }
     }

@@ -29,6 +29,7 @@ struct spawn {
     size_t count;
     char *base;     /* absolute */
     bool temporary; /* base was made here and is removed by spawn_done */
+    bool logs;      /* ... but for its logs/ */
     char *daemon;   /* path of coppeliusd */
 };
 
@@ -46,6 +47,9 @@ int spawn_start(const struct spawn_settings *settings, struct spawn *spawn,
 /* For watch_job: a daemon that has ended is a problem. context is the struct spawn. */
 int spawn_alive(void *context, struct problem *problem);
 void spawn_stop(struct spawn *spawn);
+/* Moves the daemons' logs to logs/node-N.log below the base, where spawn_done leaves them; says
+ * where in a hint. For a run that failed; after spawn_stop. */
+void spawn_keep_logs(struct spawn *spawn, struct problem *problem);
 /* keep: state, logs and configs stay. Else they are removed, and a temporary base with them. */
 void spawn_done(struct spawn *spawn, bool keep);
 

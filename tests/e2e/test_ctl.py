@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -45,8 +46,9 @@ def status(expected, *arguments, says=""):
 
 
 def left_behind():
-    """Throw-away folders, and daemons that were started out of them."""
-    left = [name for name in os.listdir(folder) if name.startswith("coppelius-")]
+    """Throw-away folders, but for the logs of runs that failed, and daemons that were started out of them."""
+    left = [name for name in os.listdir(folder) if name.startswith("coppelius-")
+            and os.listdir(os.path.join(folder, name)) != ["logs"]]
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as f:
@@ -145,6 +147,38 @@ def test_predict(checkpoint):
     status(2, "predict", "--checkpoint", checkpoint, "--data", DATA, "--format", "csv", "--rows", "test", says="--test")
     status(2, "predict", "--checkpoint", checkpoint, "--data", "nofile", *FLAGS, says="No such file")
     status(4, "predict", "--checkpoint", "nowhere", "--data", DATA, *FLAGS, says="No such file")
+    parent = os.path.dirname(checkpoint)
+    for command in (("predict", "--data", DATA, *FLAGS, "--checkpoint"), ("checkpoint", "show")):
+        status(4, *command, parent, says=f"'{parent}' has checkpoints in it; name one, such as {checkpoint}\n")
+    for verb in ("info", "verify"):
+        status(2, "data", verb, DATA, says=f"'{DATA}' is a file, not a native folder\nhint: read it first: coppeliusctl data import")
+
+
+def test_failed_local():
+    """What is said of a failed run points to what is there when its daemons are gone."""
+    write("bad.csv", "a;y\n1,5;2\n")
+    write("bad.yaml", JOB.replace(DATA, "bad.csv").replace("ArrDelay", "y"))
+    done = status(6, "local", "bad.yaml", says='set data.separator: ";" (--separator \';\')')
+    found = re.search(r"hint: the daemons' logs are in (\S+)", done.stderr)
+    claims.claim(found and os.path.getsize(os.path.join(found.group(1), "node-1.log")) > 0, f"the logs are there: {done.stderr}")
+    claims.claim("coppeliusctl logs bad" not in done.stderr, "no daemon that is gone is to be asked")
+    if found:
+        base = os.path.dirname(found.group(1))
+        claims.claim(os.listdir(base) == ["logs"], f"nothing but the logs is left: {os.listdir(base)}")
+        shutil.rmtree(base)
+    status(6, "local", "--dir", "failed", "bad.yaml", says=f"logs are in {os.path.realpath(folder)}/failed/logs")
+    status(6, "local", "--dir", "failed", "bad.yaml", says="logs are in")  # What is left is not in the next run's way.
+
+
+def test_exchange_threads():
+    """It only makes a run faster or slower: the throw-away daemons hear it, and refuse what they cannot read."""
+    write("threads.yaml", JOB)
+    environment["COPPELIUSD_EXCHANGE_THREADS"] = "many"
+    done = run("local", "--nodes", "2", "threads.yaml")
+    claims.claim(done.returncode != 0 and "COPPELIUSD_EXCHANGE_THREADS" in done.stderr, f"they hear it: {done.returncode} {done.stderr}")
+    environment["COPPELIUSD_EXCHANGE_THREADS"] = "1"
+    status(0, "local", "--nodes", "2", "threads.yaml")
+    del environment["COPPELIUSD_EXCHANGE_THREADS"]
 
 
 def test_checkpoints(checkpoint):
@@ -225,6 +259,11 @@ def test_cluster():
         cluster.ctl("checkpoint", "fetch", "0", "--job", str(job), "--output", fetched, "-q")
         done = run("checkpoint", "verify", fetched, "--json")
         claims.claim(done.returncode == 0 and json.loads(done.stdout)["whole"], f"the fetched one is whole: {done.stderr}")
+        shown = cluster.ask("checkpoint", "show", fetched)["shards"]
+        claims.claim(all(shard["node"] in shard["copies"] for shard in shown), f"show names who holds the shards: {shown}")
+        claims.claim("COPIES" in cluster.ctl("checkpoint", "show", fetched).stdout, "in its table too")
+        shown = json.loads(run("checkpoint", "show", fetched, "--json").stdout)["shards"]
+        claims.claim(all(shard["copies"] is None for shard in shown), "which nobody knows without a daemon")
         claims.claim(cluster.ctl("jobs", "-o", "name").stdout == "flights\n", "jobs -o name")
         claims.claim(cluster.ctl("job", "show", "nope", check=False).returncode == 4, "no such job")
         claims.claim(cluster.ctl("nodes").stdout.count("alive") == 3, "three nodes are alive")
@@ -252,6 +291,8 @@ try:
     test_checkpoints(newest)
     test_refusals()
     test_taken_port()
+    test_failed_local()
+    test_exchange_threads()
     claims.claim(not left_behind(), f"left behind: {left_behind()}")
     test_interrupt()
     test_cluster()
