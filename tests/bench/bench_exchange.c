@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "peer/peer.h"
 #include "tests/bench/aes_gcm.h"
+#include "tests/lib/ports.h"
 #include "tests/lib/trust_files.h"
 
 #define PROCESSES_MAX 16
@@ -382,21 +383,10 @@ static void compare_tls(double aes_s_gb)
     }
 }
 
-/* Ports that were free a moment ago. */
 static void find_ports(void)
 {
-    int fds[PROCESSES_MAX];
     for (uint32_t p = 0; p < bench.processes; p++) {
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t size = sizeof(address);
-        fds[p] = socket(AF_INET, SOCK_STREAM, 0);
-        ASSERT(bind(fds[p], (struct sockaddr *)&address, size) == 0);
-        ASSERT(getsockname(fds[p], (struct sockaddr *)&address, &size) == 0);
-        bench.ports[p] = ntohs(address.sin_port);
-    }
-    for (uint32_t p = 0; p < bench.processes; p++) {
-        (void)close(fds[p]);
+        bench.ports[p] = test_port();
     }
 }
 

@@ -14,12 +14,13 @@ import re
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+
+from ports import free_ports, release
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("COPPELIUS_BIN") or os.path.join(ROOT, "build", "release")
@@ -56,16 +57,6 @@ def need_preload(name):
             if re.search(r"^COPPELIUS_SANITIZE:\w+=.+$", f.read(), re.M):
                 skip("a preloaded library does not go together with a sanitizer")
     return path
-
-
-def free_ports(count, host="127.0.0.1"):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind((host, 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class Failed(Exception):
@@ -239,6 +230,7 @@ class Cluster:
             for node in self.nodes:
                 print(f"--- the end of node {node.name}'s log", file=sys.stderr)
                 print("\n".join(node.log_text().splitlines()[-40:]), file=sys.stderr)
+        release(port for node in self.nodes for port in (node.port, node.http))
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:

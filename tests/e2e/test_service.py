@@ -14,15 +14,11 @@ import tempfile
 import time
 import unittest
 
+from ports import free_ports
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("COPPELIUS_BIN") or os.path.join(ROOT, "build", "release")
 DAEMON = os.path.join(os.path.abspath(BIN), "daemon", "coppeliusd")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Service:
@@ -30,7 +26,7 @@ class Service:
 
     def __init__(self, watchdog_ms=None, **settings):
         self.folder = tempfile.mkdtemp(prefix="coppelius-service-")
-        self.port, self.http_port = free_port(), free_port()
+        self.port, self.http_port = free_ports(2)
         self.settings = {
             "name": "a", "device": "cpu", "threads": "1", "listen": f"127.0.0.1:{self.port}",
             "state_dir": f"{self.folder}/state", "socket": f"{self.folder}/ctl.sock",

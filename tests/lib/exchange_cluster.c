@@ -13,6 +13,7 @@
 #include "numerics/dyadic.h"
 #include "numerics/nodes.h"
 #include "numerics/product.h"
+#include "tests/lib/ports.h"
 
 static double term(uint64_t step, uint64_t row, uint64_t coordinate)
 {
@@ -316,17 +317,6 @@ static bool by_hand(const struct cluster *cluster, uint32_t rank)
     return (cluster->settings.played_by_hand >> rank & 1U) != 0;
 }
 
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
-    ASSERT(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 void cluster_open(struct cluster *cluster, const struct cluster_settings *settings)
 {
     struct mesh_peer peers[CLUSTER_NODES_MAX];
@@ -337,7 +327,7 @@ void cluster_open(struct cluster *cluster, const struct cluster_settings *settin
     ASSERT(uv_loop_init(&cluster->loop) == 0);
     for (uint32_t i = 0; i < settings->nodes; i++) {
         struct cluster_node *node = &cluster->nodes[i];
-        uint16_t port = free_port();
+        uint16_t port = test_port();
         (void)snprintf(real[i], sizeof(real[i]), "127.0.0.1:%u", port);
         if (settings->delay_us_max > 0 || settings->proxied) {
             node->proxy = delay_proxy_new(port, settings->delay_us_max, settings->seed + i);

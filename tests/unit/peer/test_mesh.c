@@ -10,6 +10,7 @@
 #include "peer/handshake.h"
 #include "peer/peer.h"
 #include "proto/frame.h"
+#include "tests/lib/ports.h"
 #include "tests/lib/unit.h"
 
 #define KIND      300
@@ -74,18 +75,6 @@ static void on_ctl(void *context, const struct peer_incoming *incoming)
     node->incoming = *incoming;
 }
 
-/* Ports that were free a moment ago. */
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 static struct mesh_peer peers[NODES_MAX];
 static char addresses[NODES_MAX][32];
 static const char *const names[NODES_MAX] = {"a", "b", "c"};
@@ -95,7 +84,7 @@ static void set_up(void)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     memset(nodes, 0, sizeof(nodes));
     for (uint32_t i = 0; i < NODES_MAX; i++) {
-        (void)snprintf(addresses[i], sizeof(addresses[i]), "127.0.0.1:%u", free_port());
+        (void)snprintf(addresses[i], sizeof(addresses[i]), "127.0.0.1:%u", test_port());
         peers[i] = (struct mesh_peer){.node_id = i + 1, .name = names[i], .address = addresses[i]};
     }
 }
