@@ -25,6 +25,22 @@ static void on_member(void *context, const struct facts_result *result)
                document_members(connection->api->settings.facts, connection->ask.member));
 }
 
+/* A node that knows no leader asks whether it is still one of us. */
+static void ask_standing(struct connection *connection, const struct facts *facts,
+                         const Ctl__Member *request)
+{
+    struct facts_member wish = {
+        .name = request->name, .node = request->node, .life = request->life};
+    struct err err = {0};
+    if (facts->standing == NULL || wish.node == 0) {
+        ask_fail(connection, ERR_PROTO, "a question that this daemon does not know", "");
+    } else if (facts->standing(facts->daemon, &wish, &err) != 0) {
+        ask_fail(connection, err.code, err.text, "");
+    } else {
+        ask_answer(connection, json_pack("{s:i, s:b}", "schema", 1, "removed", 0));
+    }
+}
+
 void ask_member(struct connection *connection, const Ctl__Member *request)
 {
     static const char *const hows[] = {[FACTS_ADD] = "add",
@@ -35,6 +51,10 @@ void ask_member(struct connection *connection, const Ctl__Member *request)
     const struct facts *facts = connection->api->settings.facts;
     struct facts_member wish = {
         .name = request->name, .address = request->address, .role = request->role};
+    if (strcmp(request->how, "standing") == 0) {
+        ask_standing(connection, facts, request);
+        return;
+    }
     size_t how = 0;
     while (how < sizeof(hows) / sizeof(hows[0]) && strcmp(hows[how], request->how) != 0) {
         how++;
@@ -62,5 +82,6 @@ void ask_member(struct connection *connection, const Ctl__Member *request)
 bool ask_for_itself(const struct connection *connection, const Ctl__Request *request)
 {
     return request->ask_case == CTL__REQUEST__ASK_MEMBER && connection->node[0] != '\0' &&
-           strcmp(request->member->how, "join") == 0;
+           (strcmp(request->member->how, "join") == 0 ||
+            strcmp(request->member->how, "standing") == 0);
 }

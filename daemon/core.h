@@ -107,6 +107,7 @@ struct publication;
 struct history;
 struct verb;
 struct renewal;
+struct standing;
 struct joins;
 struct data_cache;
 struct serve;
@@ -134,6 +135,7 @@ struct daemon {
     char authority[DAEMON_PATH_SIZE]; /* "": not here */
     unsigned renew_days;
     struct renewal *renewal;
+    struct standing *standing;
     struct joins *joins; /* NULL: not here */
     uint32_t life;       /* of this identity (control/group.h) */
     uint8_t uuid[16];    /* of its state folder */
@@ -247,6 +249,17 @@ struct join_wish;
 struct buf;
 int members_admit(void *daemon, const struct join_wish *wish, struct buf *lines, struct err *err);
 void admit_on_join(void *daemon, const struct peer_incoming *incoming);
+
+/* standing.c */
+void standing_init(struct daemon *daemon);
+void standing_free(struct daemon *daemon);
+void standing_turn(struct daemon *daemon);
+/* Why a member refuses this node, which knows no leader; "": none does, so far. */
+const char *standing_reason(const struct daemon *daemon);
+/* A node asks whether its identity was removed: ERR_STATE, or 0. */
+int standing_answer(void *daemon, const struct facts_member *ask, struct err *err);
+/* membership.c: this node was removed, as `by` says (""; its own log): it ends. */
+void members_out(struct daemon *daemon, const char *by);
 
 /* renew.c */
 void renew_init(struct daemon *daemon);

@@ -271,9 +271,7 @@ static void daemon_turn(struct daemon *daemon)
     if (!daemon->opened) {
         return;
     }
-    if (daemon->newcomer) {
-        newcomer_turn(daemon);
-    }
+    newcomer_turn(daemon);
     if (!daemon->log_failed) {
         own_entry_turn(daemon);
         run_turn(daemon);
@@ -285,6 +283,7 @@ static void daemon_turn(struct daemon *daemon)
     }
     members_heartbeat(daemon, false);
     renew_turn(daemon);
+    standing_turn(daemon);
     if (daemon->joins != NULL) {
         joins_turn(daemon->joins);
     }
@@ -371,6 +370,7 @@ static void free_daemon(struct daemon *daemon)
     publish_free(daemon);
     history_free(daemon);
     renew_free(daemon);
+    standing_free(daemon);
     serve_close(daemon->serve);
     data_cache_close(daemon->cache);
     state_done(&daemon->state);

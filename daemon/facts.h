@@ -432,6 +432,7 @@ struct facts_member {
     const char *address; /* ADD: may be ""; JOIN: what others dial */
     const char *role;    /* ADD: trainer, arbiter, spare */
     uint8_t uuid[16];    /* JOIN: of its state folder */
+    uint32_t node, life; /* standing: the identity that asks */
 };
 
 /* ---- the table ---- */
@@ -477,6 +478,8 @@ struct facts {
     /* done comes when the change is agreed and applied here (result->job counts nothing). */
     int (*member)(void *daemon, const struct facts_member *ask, facts_done_fn *done, void *context,
                   struct err *err);
+    /* Was the identity that asks removed? 0: not that this node knew; ERR_STATE: yes. */
+    int (*standing)(void *daemon, const struct facts_member *ask, struct err *err);
     /* Compares all that lies here of the job's checkpoints; done when all was read once. */
     int (*verify)(void *daemon, uint64_t job, facts_done_fn *done, void *context, struct err *err);
     int (*prune)(void *daemon, uint64_t job, uint32_t keep, facts_done_fn *done, void *context,

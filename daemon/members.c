@@ -42,6 +42,7 @@ int members_init(struct daemon *daemon, const struct daemon_settings *settings, 
     (void)snprintf(self->progress.version, sizeof(self->progress.version), "%s", DAEMON_VERSION);
     self->progress.threads = daemon->threads;
     members_tell_trust(daemon);
+    standing_init(daemon);
     return 0;
 }
 

@@ -306,6 +306,18 @@ static bool follow(struct daemon *daemon, const struct state_node *node)
     return true;
 }
 
+void members_out(struct daemon *daemon, const char *by)
+{
+    struct err err = {0};
+    (void)err_set(&err, ERR_STATE,
+                  "node '%s' was removed from the cluster%s%s%s; where it shall come back, empty "
+                  "its state_dir '%s', say 'coppeliusctl cluster add %s' on a member, and start it",
+                  daemon->name, by[0] != '\0' ? " while it was away, as node '" : "", by,
+                  by[0] != '\0' ? "' says" : "", daemon->state_dir, daemon->name);
+    daemon->log_failed = true; /* It decides nothing any more. */
+    daemon->hooks.on_failed(daemon->hooks.context, &err);
+}
+
 /* This node is out, or somebody else is what it thinks that it is. */
 static void check_self(struct daemon *daemon)
 {
@@ -320,13 +332,7 @@ static void check_self(struct daemon *daemon)
     if (!other && self->standing != STANDING_REMOVED) {
         return;
     }
-    struct err err = {0};
-    (void)err_set(&err, ERR_STATE,
-                  "node '%s' was removed from the cluster; where it shall come back, empty its "
-                  "state_dir '%s', say 'coppeliusctl cluster add %s' on a member, and start it",
-                  daemon->name, daemon->state_dir, daemon->name);
-    daemon->log_failed = true; /* It decides nothing any more. */
-    daemon->hooks.on_failed(daemon->hooks.context, &err);
+    members_out(daemon, "");
 }
 
 static void keep_roll(struct daemon *daemon)

@@ -45,7 +45,7 @@ void newcomer_turn(struct daemon *daemon)
 {
     uint32_t voters = 0;
     uint32_t agree = 1; /* this node */
-    if (daemon->log_failed) {
+    if (!daemon->newcomer || daemon->log_failed) {
         return;
     }
     for (uint32_t i = 0; i < daemon->members_count; i++) {

@@ -73,6 +73,11 @@ static void tell_cluster(void *context, struct facts_cluster *ret)
         (void)snprintf(ret->reason, sizeof(ret->reason),
                        "no leader: %u of %u voters are alive here, %u are needed",
                        ret->voters_alive, ret->voters, ret->voters / 2 + 1);
+        if (standing_reason(daemon)[0] != '\0') {
+            size_t size = strlen(ret->reason);
+            (void)snprintf(ret->reason + size, sizeof(ret->reason) - size, "; %.400s",
+                           standing_reason(daemon));
+        }
     }
     tell_trust(daemon, ret);
     ret->events_count = daemon->events_count;
@@ -528,6 +533,7 @@ void tell_init(struct daemon *daemon)
         .pause = verbs_pause,
         .resume = verbs_resume,
         .member = verbs_member,
+        .standing = standing_answer,
         .verify = verbs_verify,
         .prune = verbs_prune,
         .predict = predict_start,

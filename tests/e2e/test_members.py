@@ -103,6 +103,24 @@ with tempfile.TemporaryDirectory() as folder:
         fifth = cluster.wait_job(cluster.submit(job, node=alive[0]), seconds=60)
         claims.claim(fifth["parameter_sha256"] == first["parameter_sha256"], "after a restart of all: the same digest")
 
+    # Removed while it was away: nobody dials it any more, whatever its place; it asks, is told, and ends with a sentence.
+    with Cluster(nodes=4) as cluster:
+        a, b, c, d = cluster.nodes
+        cluster.wait_job(cluster.submit(job), seconds=60)
+        for gone in (d, a):
+            gone.kill()
+            cluster.wait_for(lambda: cluster.leader() in (b, c), 30, f"a leader without {gone.name}")
+            cluster.ctl("cluster", "remove", gone.name, node=b)
+            cluster.wait_for(lambda: cluster.member(gone.name, node=b) is None, 20, f"{gone.name} to be off the list")
+        for gone in (d, a):
+            gone.start()
+            cluster.wait_for(lambda: not gone.alive(), 40, f"{gone.name} to hear that it is out")
+            claims.claim("was removed from the cluster" in gone.log_text() and f"cluster add {gone.name}" in gone.log_text(),
+                         f"{gone.name} says why it ends: {gone.log_text()[-400:]}")
+        gone = d
+        claims.claim("while it was away" in gone.log_text(), "another one told d")
+        claims.claim(unhealthy(cluster, b) is None, "the others lead on")
+
     # Two trainers and an arbiter: one trainer is lost, the other goes on. The arbiter holds no part of a job.
     with Cluster(nodes=3, roles={"c": "arbiter"}) as cluster:
         a, b, c = cluster.nodes
@@ -136,8 +154,9 @@ with tempfile.TemporaryDirectory() as folder:
         again = cluster.wait_job(cluster.submit(job, node=a), seconds=60)
         claims.claim(again["parameter_sha256"] == done["parameter_sha256"], "alone: the same digest")
         claims.claim(again["generation"] > done["generation"] + 1, f"a new generation: {again['generation']}")
-        b.start()  # fenced: nobody talks to it
-        cluster.wait_for(lambda: unhealthy(cluster, b), 20, "b to be alone")
+        b.start()  # fenced: nobody talks to it, but it may ask
+        cluster.wait_for(lambda: not b.alive(), 40, "b to hear that it is out")
+        claims.claim("was removed from the cluster while it was away, as node 'a' says" in b.log_text(), "b says who told it")
         claims.claim(cluster.member("b", node=a) is None, "b is no member")
         claims.claim(unhealthy(cluster, a) is None, "a leads on")
 
@@ -158,4 +177,16 @@ with tempfile.TemporaryDirectory() as folder:
         cluster.ctl("cluster", "remove", b.name, node=a)
         cluster.wait_for(lambda: not b.alive(), 20, "b to end")
         cluster.wait_for(lambda: cluster.leader() is a, 20, "a to lead alone")
+
+    # The same with certificates, removed while it was away: its name is refused in the handshake, and its status says so.
+    with Cluster(nodes=3, secure=True) as cluster:
+        a, b, c = cluster.nodes
+        cluster.wait_leader(30)
+        c.kill()
+        cluster.wait_for(lambda: cluster.leader() in (a, b), 30, "a leader without c")
+        cluster.ctl("cluster", "remove", "c", node=a)
+        cluster.wait_for(lambda: cluster.member("c", node=a) is None, 20, "c to be off the list")
+        c.start()
+        cluster.wait_for(lambda: "was removed" in (unhealthy(cluster, c) or ""), 40, "c's status to say what the others say")
+        claims.claim(c.says("standing.refused"), "its log says so")
 claims.end()
