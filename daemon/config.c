@@ -499,29 +499,53 @@ int config_read_file(const char *path, const char *const *settings, size_t setti
     return status;
 }
 
+/* Keys that SIGHUP takes; certificates are read again whatever `tls` says. */
+static bool counts_at_once(const char *name)
+{
+    static const char *const live[] = {"log_level", "http.token_file", "limits.storage_free"};
+    for (size_t i = 0; i < sizeof(live) / sizeof(live[0]); i++) {
+        if (strcmp(name, live[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_same(const struct yaml_key *key, const void *now, const void *next, size_t size)
+{
+    struct buf a = BUF_NONE;
+    struct buf b = BUF_NONE;
+    const struct yaml_schema one = {key, 1, size};
+    yaml_write(&one, now, &a);
+    yaml_write(&one, next, &b);
+    bool same = a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+    buf_done(&a);
+    buf_done(&b);
+    return same;
+}
+
 void config_restart_keys(const struct config *now, const struct config *next, char *text,
                          size_t text_size)
 {
-    static const char *const live[] = {"log_level", "http", "limits"};
     size_t size = 0;
     text[0] = '\0';
     for (size_t i = 0; i < schema.count; i++) {
-        bool reloads = false;
-        for (size_t k = 0; k < sizeof(live) / sizeof(live[0]); k++) {
-            reloads |= strcmp(schema.keys[i].name, live[k]) == 0;
-        }
-        struct buf a = BUF_NONE;
-        struct buf b = BUF_NONE;
-        const struct yaml_schema one = {&schema.keys[i], 1, schema.size};
-        yaml_write(&one, now, &a);
-        yaml_write(&one, next, &b);
-        bool same = a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
-        buf_done(&a);
-        buf_done(&b);
-        if (!same && !reloads && size < text_size - 1) {
-            int more = snprintf(text + size, text_size - size, "%s%s", size > 0 ? ", " : "",
-                                schema.keys[i].name);
-            size = size + (size_t)more < text_size ? size + (size_t)more : text_size - 1;
+        const struct yaml_key *key = &schema.keys[i];
+        /* A map that has no word for itself ("off") is compared key by key. */
+        bool is_map = key->type == YAML_MAP && key->word == NULL;
+        const struct yaml_schema *in = is_map ? key->schema : &schema;
+        size_t offset = is_map ? key->offset : 0;
+        for (size_t k = 0; k < (is_map ? in->count : 1); k++) {
+            const struct yaml_key *one = is_map ? &in->keys[k] : key;
+            char name[64];
+            (void)snprintf(name, sizeof(name), "%s%s%s", key->name, is_map ? "." : "",
+                           is_map ? one->name : "");
+            if (!is_same(one, (const char *)now + offset, (const char *)next + offset, in->size) &&
+                !counts_at_once(name) && size < text_size - 1) {
+                int more =
+                    snprintf(text + size, text_size - size, "%s%s", size > 0 ? ", " : "", name);
+                size = size + (size_t)more < text_size ? size + (size_t)more : text_size - 1;
+            }
         }
     }
 }

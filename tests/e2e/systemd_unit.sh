@@ -6,13 +6,16 @@
 #   debootstrap --include=systemd,systemd-sysv,dbus,procps,libuv1,libprotobuf-c1,libjansson4,libyaml-0-2,libxxhash0,libmicrohttpd12,libzstd1,libssl3 bookworm ROOT
 #   tests/e2e/systemd_unit.sh ROOT [BUILD]
 #
-# It is not part of ./check: a machine that may do this is rare.
+# ROOT is $COPPELIUS_SYSTEMD_ROOT where it is not given, or build/systemd-root; ./check skips this by name where it is not
+# root or there is no such folder. Exit status 77: skipped.
 set -u
-root=$(realpath "${1:?usage: systemd_unit.sh ROOT [BUILD]}")
 cd "$(dirname "$0")/../.." || exit 1
-build=${2:-build/release}
+root=${1:-${COPPELIUS_SYSTEMD_ROOT:-build/systemd-root}}
+build=${2:-${COPPELIUS_BIN:-build/release}}
 [ "$(id -u)" -eq 0 ] || { echo "skipped: needs root"; exit 77; }
-[ -x "$root/lib/systemd/systemd" ] || { echo "skipped: $root has no systemd"; exit 77; }
+[ -x "$root/lib/systemd/systemd" ] || { echo "skipped: $root has no systemd: the head of tests/e2e/systemd_unit.sh has the debootstrap that makes it"; exit 77; }
+unshare --pid --mount --uts --ipc --net --cgroup --fork true 2>/dev/null || { echo "skipped: no namespaces can be made here"; exit 77; }
+root=$(realpath "$root")
 
 install -D "$build/daemon/coppeliusd" "$root/usr/sbin/coppeliusd"
 install -D "$build/ctl/coppeliusctl" "$root/usr/bin/coppeliusctl"

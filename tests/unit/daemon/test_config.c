@@ -310,6 +310,12 @@ START_TEST(what_needs_a_restart_is_named)
                      0);
     config_restart_keys(&before, &config, text, sizeof(text));
     ck_assert_str_eq(text, "listen, peers, threads");
+    done();
+    ck_assert_int_eq(read_yaml("name: a\nhttp: {listen: 127.0.0.1:7000, token_file: /t}\n"
+                               "limits: {cache: 1G, storage_free: 2G, memory: 3G}\n"),
+                     0);
+    config_restart_keys(&before, &config, text, sizeof(text));
+    ck_assert_str_eq(text, "http.listen, limits.memory, limits.cache");
     config_done(&before);
     done();
 }
