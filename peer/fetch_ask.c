@@ -92,49 +92,10 @@ static int greet(struct fetch *fetch, uint64_t deadline_ms, bool *ret_again, str
                                .incarnation = settings->incarnation,
                                .job = settings->job,
                                .generation = settings->generation};
-    struct buf body = BUF_NONE;
-    struct frame_header header;
     (void)snprintf(hello.cluster, sizeof(hello.cluster), "%s", settings->cluster);
     (void)snprintf(hello.node, sizeof(hello.node), "%s", settings->node);
     memcpy(hello.identity, settings->digest, sizeof(hello.identity));
-    handshake_put_hello(&body, &hello);
-    int code = wire_send(&fetch->wire, FRAME_HELLO, 0, body.bytes, body.size, deadline_ms, err);
-    buf_done(&body);
-    /* A refusal may come from the mesh, which knows no generation. */
-    uint64_t generation = fetch->wire.generation;
-    uint8_t answer[HANDSHAKE_LIMIT];
-    bool begun = false;
-    code = code == 0 ? wire_receive(&fetch->wire, answer, sizeof(answer), deadline_ms, &header,
-                                    &begun, err)
-                     : code;
-    if (code == ERR_PROTO && begun && header.generation == 0 && generation != 0 &&
-        header.kind == FRAME_REFUSAL) {
-        code = 0;
-    }
-    if (code != 0) {
-        return code;
-    }
-    if (header.kind == FRAME_REFUSAL) {
-        struct handshake_refusal refusal;
-        if (handshake_get_refusal(answer, header.body_size, &refusal, err) != 0) {
-            return err->code;
-        }
-        *ret_again = refusal.retry;
-        return err_set(err, refusal.code, "%s", refusal.text);
-    }
-    struct peer_hello welcome;
-    if (header.kind != FRAME_WELCOME) {
-        return err_set(err, ERR_PROTO, "a frame of kind %u came instead of WELCOME", header.kind);
-    }
-    if (handshake_get_welcome(answer, header.body_size, &welcome, err) != 0) {
-        return err->code;
-    }
-    if (strcmp(welcome.cluster, settings->cluster) != 0 ||
-        strcmp(welcome.node, settings->holder) != 0) {
-        return err_set(err, ERR_AUTH, "node '%s' of cluster '%s' answers there", welcome.node,
-                       welcome.cluster);
-    }
-    return 0;
+    return wire_greet(&fetch->wire, &hello, settings->holder, deadline_ms, ret_again, err);
 }
 
 int fetch_open(const struct fetch_settings *settings, struct fetch **ret_fetch, struct err *err)

@@ -97,7 +97,7 @@ static int hello_of(const Peer__Hello *message, struct peer_hello *hello, struct
     }
     if (message->class_ != PEER__CLASS__CLASS_CONTROL &&
         message->class_ != PEER__CLASS__CLASS_BULK && message->class_ != PEER__CLASS__CLASS_CTL &&
-        message->class_ != PEER__CLASS__CLASS_DATA) {
+        message->class_ != PEER__CLASS__CLASS_DATA && message->class_ != PEER__CLASS__CLASS_PROBE) {
         return err_set(err, ERR_PROTO, "a HELLO of class %d came", (int)message->class_);
     }
     hello->protocol = message->protocol_version;

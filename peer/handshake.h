@@ -28,6 +28,12 @@ enum peer_kind {
     PEER_FETCH_READ = 25,  /* u32 part, u32 size, u64 offset; sequence counts them from 0 */
     PEER_FETCH_DATA = 26,  /* the bytes; sequence of the request */
     PEER_FETCH_WAIT = 27,  /* u64 done, u64 total: the holder reads its data before ABOUT */
+    /* Class probe (probe.h): */
+    PEER_PROBE_PING = 28,  /* u64 */
+    PEER_PROBE_PONG = 29,  /* the same back */
+    PEER_PROBE_BEGIN = 30, /* u32 bytes that will come, u32 ms after which it is enough */
+    PEER_PROBE_DATA = 31,  /* some of them */
+    PEER_PROBE_GOT = 32,   /* u64 bytes, u64 ns; and of the later part: u64 bytes, u64 ns */
 };
 
 struct handshake_refusal {

@@ -291,6 +291,9 @@ static void hand_over(struct connection *connection, const struct peer_hello *he
     } else if (hello->class == PEER_DATA) {
         mesh->stats.handed_data++;
         mesh->settings.on_data(mesh->settings.context, &incoming);
+    } else if (hello->class == PEER_PROBE) {
+        mesh->stats.handed_probe++;
+        mesh->settings.on_probe(mesh->settings.context, &incoming);
     } else {
         mesh->stats.handed_ctl++;
         mesh->settings.on_ctl(mesh->settings.context, &incoming);
@@ -315,7 +318,8 @@ int mesh_on_hello(struct connection *connection, const struct frame_header *head
     }
     if ((hello.class == PEER_BULK && mesh->settings.on_bulk == NULL) ||
         (hello.class == PEER_CTL && mesh->settings.on_ctl == NULL) ||
-        (hello.class == PEER_DATA && mesh->settings.on_data == NULL)) {
+        (hello.class == PEER_DATA && mesh->settings.on_data == NULL) ||
+        (hello.class == PEER_PROBE && mesh->settings.on_probe == NULL)) {
         refuse(connection, &hello, ERR_BUSY, "this node does not take such connections now");
         return 0;
     }

@@ -5,6 +5,7 @@
  *   exchange  the bulk connections of one generation of one job and the ordered fold over them:
  *             values of canonical nodes out, the owners' answers back             (own threads)
  *   fetch     another node's data in pieces: server threads, a blocking client  (fetch.h)
+ *   probe     what the line to another node is like: reach, round trip, rate        (probe.h)
  *   transport the seam between socket and frames: plain, or TLS 1.3 (trust/trust.h)
  *   link      one connection: frames, handshake, queue, counters                  (private)
  *
@@ -30,7 +31,7 @@
 #define PEER_ADDRESS_SIZE 24  /* "255.255.255.255:65535" with the terminating zero */
 #define PEER_NODES_MAX    128 /* node ids are 1 .. PEER_NODES_MAX - 1 */
 
-enum peer_class { PEER_CONTROL = 1, PEER_BULK = 2, PEER_CTL = 3, PEER_DATA = 4 };
+enum peer_class { PEER_CONTROL = 1, PEER_BULK = 2, PEER_CTL = 3, PEER_DATA = 4, PEER_PROBE = 5 };
 
 /* What the dialer says of itself. The fields from job on count only for PEER_BULK and (job,
  * generation, identity: the dataset's digest) PEER_DATA. */
@@ -122,6 +123,7 @@ struct mesh_settings {
     void (*on_bulk)(void *context, const struct peer_incoming *incoming);
     void (*on_ctl)(void *context, const struct peer_incoming *incoming);
     void (*on_data)(void *context, const struct peer_incoming *incoming); /* checked as bulk */
+    void (*on_probe)(void *context, const struct peer_incoming *incoming); /* likewise */
     /* Somebody without a certificate who will show a token (trust/authority.h): no HELLO was read
      * and none will come. NULL: nobody is let in without a certificate. */
     void (*on_join)(void *context, const struct peer_incoming *incoming);
@@ -149,7 +151,7 @@ struct mesh_stats {
     uint64_t refused;     /* wrong cluster, protocol, name; sent a refusal */
     uint64_t cut;         /* no valid HELLO within 5 s, or too many strangers at once */
     uint64_t turned_away; /* more connections a second than a source may make (gate.h) */
-    uint64_t handed_bulk, handed_ctl, handed_data, handed_join;
+    uint64_t handed_bulk, handed_ctl, handed_data, handed_probe, handed_join;
     uint64_t bytes_in, bytes_out; /* control class; bulk's are in exchange_stats */
     size_t peers_up, peers_count;
 };

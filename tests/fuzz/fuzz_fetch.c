@@ -10,69 +10,11 @@
 #include "base/assert.h"
 #include "base/buf.h"
 #include "peer/fetch_room.h"
+#include "tests/fuzz/memory_wire.h"
 
 #define PART_SIZE 100000U
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct memory {
-    struct buf in;
-    size_t at;
-    struct buf out;
-};
-
-static ssize_t on_read(struct transport *transport, const struct iovec *parts, int parts_count,
-                       struct err *err)
-{
-    struct memory *memory = transport->state;
-    size_t left = memory->in.size - memory->at;
-    size_t size = parts[0].iov_len < left ? parts[0].iov_len : left;
-    ASSERT(parts_count == 1);
-    if (size == 0) {
-        (void)err_set(err, ERR_PEER, "closed the connection");
-        return -1;
-    }
-    memcpy(parts[0].iov_base, memory->in.bytes + memory->at, size);
-    memory->at += size;
-    return (ssize_t)size;
-}
-
-static ssize_t on_write(struct transport *transport, const struct iovec *parts, int parts_count,
-                        struct err *err)
-{
-    struct memory *memory = transport->state;
-    ssize_t taken = 0;
-    (void)err;
-    for (int i = 0; i < parts_count; i++) {
-        buf_put(&memory->out, parts[i].iov_base, parts[i].iov_len);
-        taken += (ssize_t)parts[i].iov_len;
-    }
-    return taken;
-}
-
-static bool on_wants_write(const struct transport *transport)
-{
-    (void)transport;
-    return false;
-}
-
-static bool on_is_ready(const struct transport *transport)
-{
-    (void)transport;
-    return true;
-}
-
-static void on_shut(struct transport *transport)
-{
-    (void)transport;
-}
-
-static const struct transport_ops memory_ops = {.read = on_read,
-                                                .write = on_write,
-                                                .wants_write = on_wants_write,
-                                                .is_ready = on_is_ready,
-                                                .shut = on_shut,
-                                                .done = on_shut};
 
 static int on_open(void *context, uint32_t node_id, const uint8_t digest[FETCH_DIGEST_SIZE],
                    const struct fetch_wait *wait, void **ret_served, uint64_t *ret_manifest_size,

@@ -54,9 +54,10 @@ static void greet(unsigned which, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const ProtobufCMessageDescriptor *const types[] = {
-        &peer__hello__descriptor,    &peer__welcome__descriptor, &peer__refusal__descriptor,
-        &peer__progress__descriptor, &peer__record__descriptor,  &peer__records_ask__descriptor,
-        &peer__records__descriptor,  &ctl__request__descriptor,  &ctl__reply__descriptor};
+        &peer__hello__descriptor,     &peer__welcome__descriptor,    &peer__refusal__descriptor,
+        &peer__progress__descriptor,  &peer__record__descriptor,     &peer__records_ask__descriptor,
+        &peer__records__descriptor,   &ctl__request__descriptor,     &ctl__reply__descriptor,
+        &peer__probe_ask__descriptor, &peer__probe_pair__descriptor, &peer__probe_row__descriptor};
     unsigned types_count = sizeof(types) / sizeof(types[0]);
     if (size < 1) {
         return 0;

@@ -29,6 +29,8 @@ DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint
          "control/control.h", "control/env_uv.h", "control/state.h", "control/coordinator.h", "control/survive.h",
          # data that are on another node, and where they are kept: used by the corridor alone
          "data/share.h", "data/cache.h", "peer/fetch.h",
+         # what the lines between nodes are like: used by the pre-flight alone
+         "peer/probe.h",
          # who may speak, and what makes it so
          "trust/trust.h", "trust/authority.h", "trust/join.h"}
 
