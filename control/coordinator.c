@@ -370,10 +370,47 @@ static bool any_open(const struct state *state)
     return false;
 }
 
+static uint64_t bits_of(const struct roster *roster)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < roster->count; i++) {
+        bits |= UINT64_C(1) << (roster->nodes[i] - 1);
+    }
+    return bits;
+}
+
+/* Whether every line between two of the nodes works, as far as was seen lately; it is wanted then,
+ * so that who looks knows where. */
+static bool lines_work(struct look *look, const struct state_job *job, const struct roster *roster)
+{
+    const struct coordinator_reach *reach = look->view->reach;
+    struct coordinator *c = look->c;
+    uint64_t now = look->view->now_ms;
+    uint64_t since = now > COORDINATOR_FRESH_MS ? now - COORDINATOR_FRESH_MS : 0;
+    if (reach == NULL || roster->count < 2) {
+        return true;
+    }
+    if (job->attempts > 1 && c->paused_ms > since) {
+        since = c->paused_ms; /* What was seen before did not keep it from failing. */
+    }
+    c->wanted = bits_of(roster);
+    c->wanted_since_ms = since;
+    for (uint32_t i = 0; i < roster->count; i++) {
+        for (uint32_t k = 0; k < roster->count; k++) {
+            uint64_t good = reach->good_ms[roster->nodes[i] - 1][roster->nodes[k] - 1];
+            if (i != k && (good == 0 || good < since)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static bool next_place(struct look *look)
 {
     const struct state_job *job = state_next_job(look->state);
     struct coordinator *c = look->c;
+    c->wanted = 0;
     if (job == NULL || state_active_job(look->state) != NULL || any_open(look->state)) {
         return false;
     }
@@ -387,6 +424,7 @@ static bool next_place(struct look *look)
     if (roster.count == 0 || roster.missing_count > 0) {
         return false;
     }
+    bool lines = lines_work(look, job, &roster); /* Looked at while the rest is waited for. */
     if (job->attempts > 0) { /* Interrupted: it takes a word from everybody since. */
         if (look->view->now_ms - c->paused_ms < backoff_ms(job->attempts)) {
             return false;
@@ -398,7 +436,7 @@ static bool next_place(struct look *look)
             }
         }
     }
-    if (!say(look, COMMAND_PLACE, job->id, look->state->generation + 1)) {
+    if (!lines || !say(look, COMMAND_PLACE, job->id, look->state->generation + 1)) {
         return false;
     }
     look->ret->place.job = job->id;
@@ -453,6 +491,17 @@ bool coordinator_next(struct coordinator *coordinator, const struct state *state
 }
 
 /* ---- for people ---- */
+
+uint64_t coordinator_roster(const struct state *state, const struct coordinator_view *view,
+                            const struct state_job *job)
+{
+    struct roster roster;
+    if (state_next_job(state) != job || state_active_job(state) != NULL || any_open(state)) {
+        return 0;
+    }
+    roster_choose(state, view, job, UINT64_MAX, &roster);
+    return roster.missing_count == 0 ? bits_of(&roster) : 0;
+}
 
 static void missing_text(const struct look *look, const struct roster *roster, char *text,
                          size_t capacity)

@@ -19,7 +19,10 @@
  *   a participant is drained, or an elastic job could have       STOP (regroup)
  *     more nodes, for a while
  *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
- *     next one were heard since it was interrupted                 1, 2, 4, 8 s (attempts)
+ *     next one were heard since it was interrupted, and every       1, 2, 4, 8 s (attempts)
+ *     line between two of them was found to work within
+ *     COORDINATOR_FRESH_MS, after two interruptions in a row
+ *     since the last
  *
  * A job's nodes: control/roster.h.
  *
@@ -36,6 +39,7 @@
 #include "control/state.h"
 
 #define COORDINATOR_SUSPECT_MS 3000
+#define COORDINATOR_FRESH_MS   600000 /* a look at a line counts so long */
 #define COORDINATOR_PREPARE_MS \
     60000 /* or 10 times the last publication's time, if longer; twice as long after each abort */
 #define COORDINATOR_REPEAT_MS  1000
@@ -63,14 +67,21 @@ struct coordinator_node {
     struct coordinator_report captured;
 };
 
+/* good_ms[a - 1][b - 1]: when node a looked at the line to node b last and found that it works, as
+ * both are now (their incarnations, their addresses); 0: not yet, or it does not. */
+struct coordinator_reach {
+    uint64_t good_ms[STATE_NODES_MAX][STATE_NODES_MAX];
+};
+
 struct coordinator_view {
     uint64_t now_ms;
     uint64_t wall_ms;
     bool leading; /* leader, and an entry of its own term has been applied: else nothing is said */
     uint32_t nodes_count;
     struct coordinator_node nodes[STATE_NODES_MAX];
-    uint64_t suspect_ms; /* 0: COORDINATOR_SUSPECT_MS */
-    uint64_t prepare_ms; /* 0: COORDINATOR_PREPARE_MS */
+    uint64_t suspect_ms;                   /* 0: COORDINATOR_SUSPECT_MS */
+    uint64_t prepare_ms;                   /* 0: COORDINATOR_PREPARE_MS */
+    const struct coordinator_reach *reach; /* NULL: nobody looks at lines, and all work */
 };
 
 #define COORDINATOR_SAID_MAX     32
@@ -97,6 +108,10 @@ struct coordinator {
     uint64_t aborted_job; /* whose retry waits */
     uint64_t aborted_epoch;
     uint64_t aborted_ms;
+    /* The nodes (bit id - 1) of the job that is placed next, whose lines must have been found to
+     * work since then; 0: none waits for that. */
+    uint64_t wanted;
+    uint64_t wanted_since_ms;
     /* What was proposed within COORDINATOR_REPEAT_MS, to not repeat it: one of a kind and job, the
      * newest; of ASSIGN each shard's. Where all places are taken the next proposal waits. */
     struct coordinator_said said[COORDINATOR_SAID_MAX];
@@ -109,6 +124,11 @@ void coordinator_reset(struct coordinator *coordinator);
  * COORDINATOR_SAID_MAX + COORDINATOR_ASSIGNED_MAX calls, whatever is to be done. */
 bool coordinator_next(struct coordinator *coordinator, const struct state *state,
                       const struct coordinator_view *view, struct command *ret_command);
+
+/* The nodes (bit id - 1) that the job would be placed on now; 0: it cannot be, or it is another
+ * one's turn. */
+uint64_t coordinator_roster(const struct state *state, const struct coordinator_view *view,
+                            const struct state_job *job);
 
 /* Why the job is not running yet, for people: "2 jobs before it", "waits for node c",
  * "held until 'job resume'"; "" where nothing is to be said. Any node may ask; one that is not the

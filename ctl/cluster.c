@@ -1,64 +1,8 @@
-/* node list, session, cluster status, doctor. */
-#include <math.h>
+/* session, cluster status, doctor. */
 #include <string.h>
 
 #include "ctl/document.h"
 #include "ctl/terminal.h"
-
-static void draw_nodes(const struct ctl *ctl, const json_t *document, struct buf *out)
-{
-    static const struct table_column columns[] = {
-        {"NODE", true, false},    {"NAME", false, false},  {"ADDRESS", false, false},
-        {"ROLE", false, false},   {"STATE", false, false}, {"LEADER", false, false},
-        {"DEVICE", false, false}, {"JOB", true, false},    {"STEP", true, false},
-        {"PHASE", false, false},  {"SEEN", true, true},    {"RTT", true, true},
-        {"FREE", true, true},     {"THREADS", true, true}, {"BINDING", false, true},
-        {"VERSION", false, true},
-    };
-    struct table table;
-    size_t index = 0;
-    json_t *node = NULL;
-    char text[32];
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]),
-               ctl->args.output == OUTPUT_WIDE);
-    json_array_foreach(document_list(document, "nodes"), index, node)
-    {
-        cell_integer(&table, node, "node");
-        cell_text(&table, node, "name");
-        cell_text(&table, node, "address");
-        cell_text(&table, node, "role");
-        cell_text(&table, node, "state");
-        table_cell(&table, "%s", document_true(node, "leader") ? "yes" : "");
-        cell_text(&table, node, "device");
-        cell_integer(&table, node, "job");
-        cell_integer(&table, node, "step");
-        cell_text(&table, node, "phase");
-        text_duration(document_number(node, "seen_ms") / 1000, text, sizeof(text));
-        table_cell(&table, "%s", document_true(node, "self") ? "-" : text);
-        if (isfinite(document_number(node, "round_trip_ms"))) {
-            table_cell(&table, "%.2f ms", document_number(node, "round_trip_ms"));
-        } else {
-            table_cell(&table, "-");
-        }
-        cell_bytes(&table, node, "storage_free_bytes");
-        cell_integer(&table, node, "threads");
-        cell_text(&table, node, "binding");
-        cell_text(&table, node, "version");
-    }
-    table_print(&table, out);
-    table_done(&table);
-}
-
-int run_nodes(struct ctl *ctl, struct problem *problem)
-{
-    Ctl__Empty empty;
-    ctl__empty__init(&empty);
-    Ctl__Request request;
-    ctl__request__init(&request);
-    request.ask_case = CTL__REQUEST__ASK_NODES;
-    request.nodes = &empty;
-    return output_answer(ctl, &request, "nodes", "name", draw_nodes, problem);
-}
 
 static void draw_session(const struct ctl *ctl, const json_t *document, struct buf *out)
 {

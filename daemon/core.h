@@ -37,6 +37,8 @@ enum daemon_frame {
     FRAME_RECORDS_ASK,            /* peer.proto's RecordsAsk (verdict.h) */
     FRAME_RECORDS,                /* Records */
     FRAME_VERDICT,                /* a verdict's text */
+    FRAME_PROBE_ASK,              /* peer.proto's ProbeAsk (preflight.h) */
+    FRAME_PROBE_ROW,              /* ProbeRow */
 };
 
 /* What a node says of the data of its job. */
@@ -112,6 +114,7 @@ struct joins;
 struct data_cache;
 struct serve;
 struct verdicts;
+struct preflight;
 
 struct daemon {
     uv_loop_t *loop;
@@ -195,6 +198,7 @@ struct daemon {
 
     struct recorder recorder;
     struct verdicts *verdicts;
+    struct preflight *preflight;
     uint64_t pulse_ms; /* when the recorder had the last one */
 
     uint32_t events_count;
@@ -223,6 +227,9 @@ void daemon_record(struct daemon *daemon, const char *event, const char *format,
 void daemon_work_begun(struct daemon *daemon);
 void daemon_work_ended(struct daemon *daemon);
 void daemon_run_gone(struct daemon *daemon, struct run *run); /* run.c: it is closed and freed */
+
+/* daemon_mesh.c */
+int daemon_open_mesh(struct daemon *daemon, const char *listen, struct err *err);
 
 /* members.c */
 int members_init(struct daemon *daemon, const struct daemon_settings *settings, struct err *err);

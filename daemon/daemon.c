@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "daemon/core.h"
 #include "daemon/joins.h"
+#include "daemon/preflight.h"
 #include "daemon/run.h"
 #include "daemon/serve.h"
 #include "daemon/verdict.h"
@@ -82,90 +83,6 @@ void daemon_propose(struct daemon *daemon, struct command *command)
                     command_label(command->kind), err.text);
     }
     buf_done(&bytes);
-}
-
-/* ---- the mesh's side ---- */
-
-static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
-{
-    struct daemon *daemon = context;
-    if (daemon->control != NULL && !daemon->log_failed) {
-        control_reconnected(daemon->control,
-                            member_id(node_id, members_find(daemon, node_id)->life));
-    }
-    members_on_up(daemon, node_id, incarnation);
-    verdict_on_up(daemon, node_id);
-}
-
-static void on_down(void *context, uint32_t node_id, const char *reason)
-{
-    members_on_down(context, node_id, reason);
-}
-
-static void on_message(void *context, uint32_t node_id, uint16_t kind, const uint8_t *bytes,
-                       size_t size)
-{
-    struct daemon *daemon = context;
-    struct err err = {0};
-    switch (kind) {
-    case FRAME_RAFT:
-        if (daemon->control == NULL || daemon->log_failed || daemon->newcomer) {
-            return;
-        }
-        if (control_receive(daemon->control,
-                            member_id(node_id, members_find(daemon, node_id)->life), bytes, size,
-                            &err) != 0) {
-            log_warning("control.message", "from=%u error=\"%s\" next=\"dropped\"", node_id,
-                        err.text);
-        }
-        return;
-    case FRAME_PROGRESS:
-        members_on_progress(daemon, node_id, bytes, size);
-        return;
-    case FRAME_RENEW:
-        renew_on_request(daemon, node_id, bytes, size);
-        return;
-    case FRAME_RENEWED:
-        renew_on_answer(daemon, bytes, size);
-        return;
-    case FRAME_SHARD:
-        publish_on_word(daemon, node_id, bytes, size);
-        return;
-    case FRAME_RECORDS_ASK:
-        verdict_on_ask(daemon, node_id, bytes, size);
-        return;
-    case FRAME_RECORDS:
-        verdict_on_records(daemon, node_id, bytes, size);
-        return;
-    case FRAME_VERDICT:
-        verdict_on_text(daemon, node_id, bytes, size);
-        return;
-    default:
-        log_warning("mesh.message", "from=%u kind=%u next=\"dropped\"", node_id, kind);
-        return;
-    }
-}
-
-static void on_bulk(void *context, const struct peer_incoming *incoming)
-{
-    run_adopt(context, incoming);
-}
-
-static void on_data(void *context, const struct peer_incoming *incoming)
-{
-    struct daemon *daemon = context;
-    serve_take(daemon->serve, incoming);
-}
-
-static void on_ctl(void *context, const struct peer_incoming *incoming)
-{
-    struct daemon *daemon = context;
-    if (daemon->hooks.on_ctl == NULL || daemon->stopping) {
-        struct peer_incoming copy = *incoming;
-        peer_refuse(&copy, ERR_BUSY, "this daemon is stopping");
-        return;
-    }
-    daemon->hooks.on_ctl(daemon->hooks.context, incoming);
 }
 
 /* ---- what must follow from the state ---- */
@@ -277,6 +194,7 @@ static void daemon_turn(struct daemon *daemon)
         run_turn(daemon);
         publish_turn(daemon);
         coordinator_turn(daemon);
+        preflight_turn(daemon);
         verdict_turn(daemon);
         membership_turn(daemon);
         verbs_turn(daemon);
@@ -311,35 +229,6 @@ void daemon_soon(struct daemon *daemon)
 
 /* ---- up ---- */
 
-static int open_mesh(struct daemon *daemon, const char *listen, struct err *err)
-{
-    struct mesh_peer peers[STATE_NODES_MAX];
-    for (uint32_t i = 0; i < daemon->members_count; i++) {
-        peers[i] = (struct mesh_peer){daemon->members[i].id, daemon->members[i].life,
-                                      daemon->members[i].name, daemon->members[i].address};
-    }
-    struct mesh_settings settings = {
-        .cluster = daemon->cluster,
-        .name = daemon->name,
-        .node_id = daemon->node_id,
-        .life = daemon->life,
-        .incarnation = daemon->incarnation,
-        .listen = listen,
-        .peers = peers,
-        .peers_count = daemon->members_count,
-        .trust = daemon->trust,
-        .context = daemon,
-        .on_up = on_up,
-        .on_down = on_down,
-        .on_message = on_message,
-        .on_bulk = on_bulk,
-        .on_ctl = on_ctl,
-        .on_data = on_data,
-        .on_join = daemon->joins != NULL ? admit_on_join : NULL,
-    };
-    return mesh_open(&settings, daemon->loop, &daemon->mesh, err);
-}
-
 static void copy_settings(struct daemon *daemon, const struct daemon_settings *settings)
 {
     (void)snprintf(daemon->cluster, sizeof(daemon->cluster), "%s", settings->cluster);
@@ -367,6 +256,7 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
 static void free_daemon(struct daemon *daemon)
 {
     verdict_close(daemon);
+    preflight_free(daemon);
     publish_free(daemon);
     history_free(daemon);
     renew_free(daemon);
@@ -417,7 +307,7 @@ static void on_control_closed(void *context)
     on_part_closed(daemon);
 }
 
-static void on_joins_closed(void *context)
+static void on_other_closed(void *context)
 {
     on_part_closed(context);
 }
@@ -436,9 +326,10 @@ static void close_parts(struct daemon *daemon)
         control_uv_close(daemon->control_uv, on_control_closed, daemon);
     }
     if (daemon->joins != NULL) {
-        joins_close(daemon->joins, on_joins_closed, daemon);
+        joins_close(daemon->joins, on_other_closed, daemon);
         daemon->joins = NULL;
     }
+    preflight_close(daemon, on_other_closed);
     uv_close((uv_handle_t *)&daemon->tick, on_timer_closed);
     uv_close((uv_handle_t *)&daemon->soon, on_timer_closed);
 }
@@ -558,19 +449,20 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
         free_daemon(daemon);
         return err->code;
     }
+    preflight_open(daemon);
     ASSERT(uv_timer_init(loop, &daemon->tick) == 0);
     ASSERT(uv_timer_init(loop, &daemon->soon) == 0);
     daemon->tick.data = daemon;
     daemon->soon.data = daemon;
     bool joins = daemon->trust != NULL && daemon->authority[0] != '\0';
-    daemon->handles_open = 4 + (joins ? 1U : 0U); /* both timers, the mesh, control */
+    daemon->handles_open = 5 + (joins ? 1U : 0U); /* both timers, the mesh, control, pre-flight */
     if (daemon_open_control(daemon, err) != 0 ||
         (joins && joins_open(loop, daemon->authority, daemon->cluster, members_admit, daemon,
                              &daemon->joins, err) != 0) ||
-        open_mesh(daemon, settings->listen, err) != 0) {
+        daemon_open_mesh(daemon, settings->listen, err) != 0) {
         int code = err->code;
         daemon->handles_open =
-            2U + (daemon->control_uv != NULL ? 1U : 0U) + (daemon->joins != NULL ? 1U : 0U);
+            3U + (daemon->control_uv != NULL ? 1U : 0U) + (daemon->joins != NULL ? 1U : 0U);
         close_parts(daemon); /* The loop frees it; on_stopped is not called. */
         return code;
     }

@@ -300,6 +300,44 @@ size_t doctor_look(const struct doctor_settings *settings, bool device_is_taken,
 
 /* ---- with the cluster ---- */
 
+static const char *own_name(const struct facts_node *nodes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (nodes[i].self) {
+            return nodes[i].name;
+        }
+    }
+    return "";
+}
+
+/* The lines that this node is an end of, as the pre-flight found them. */
+static void look_at_lines(const struct facts *facts, const struct facts_node *nodes,
+                          size_t nodes_count, struct list *list)
+{
+    static struct facts_pair pairs[FACTS_NODES_MAX];
+    size_t good = 0;
+    for (size_t i = 0; facts->pairs != NULL && i < nodes_count; i++) {
+        size_t count = facts->pairs(facts->daemon, nodes[i].id, pairs, FACTS_NODES_MAX);
+        for (size_t k = 0; k < count; k++) {
+            const struct facts_pair *pair = &pairs[k];
+            bool mine = nodes[i].self || strcmp(pair->name, own_name(nodes, nodes_count)) == 0;
+            if (mine && pair->state == FACTS_LINE_FAILED) {
+                add(list, "line", DOCUMENT_FAILED, "'coppeliusctl nodes -o wide' has all lines",
+                    "%s", pair->reason);
+            } else if (mine && pair->state == FACTS_LINE_SLOW) {
+                add(list, "line", DOCUMENT_WARNING, "a job waits for its slowest line",
+                    "%s to %s: %.1f MB/s", nodes[i].name, pair->name,
+                    (double)pair->bytes_per_s * 1e-6);
+            } else if (mine && pair->state == FACTS_LINE_GOOD) {
+                good++;
+            }
+        }
+    }
+    if (good > 0) {
+        add(list, "line", DOCUMENT_OK, "", "%zu lines to and from other nodes work", good);
+    }
+}
+
 static void ask_facts(const struct facts *facts, struct list *list)
 {
     static struct facts_check checks[FACTS_CHECKS_MAX];
@@ -352,6 +390,7 @@ static void ask_facts(const struct facts *facts, struct list *list)
                 nodes[i].reason[0] != '\0' ? ": " : "", nodes[i].reason);
         }
     }
+    look_at_lines(facts, nodes, count, list);
 }
 
 struct visit {

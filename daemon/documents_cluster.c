@@ -5,6 +5,7 @@
 /* Facts are large: the loop's only copies. */
 static struct facts_cluster cluster;
 static struct facts_node nodes[FACTS_NODES_MAX];
+static struct facts_pair pairs[FACTS_NODES_MAX];
 static struct facts_session session;
 static struct facts_job listed;
 static struct facts_epoch epoch_read;
@@ -43,7 +44,33 @@ static json_t *lost_or_null(const struct facts_node *node)
     return object;
 }
 
-static json_t *node_object(const struct facts_node *node)
+static json_t *pairs_of(const struct facts *facts, uint32_t node)
+{
+    json_t *list = must(json_array());
+    size_t count =
+        facts->pairs == NULL ? 0 : facts->pairs(facts->daemon, node, pairs, FACTS_NODES_MAX);
+    ASSERT(count <= FACTS_NODES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const struct facts_pair *pair = &pairs[i];
+        bool known = pair->state != FACTS_LINE_UNKNOWN;
+        bool measured = known && pair->bytes_per_s != 0;
+        json_t *object = must(json_object());
+        set(object, "to", text(pair->name));
+        set(object, "address", text(pair->address));
+        set(object, "state", text(facts_line(pair->state)));
+        set(object, "reason", text_or_null(pair->reason));
+        set(object, "round_trip_ms",
+            number_if(known && pair->round_trip_s > 0, pair->round_trip_s * 1e3));
+        set(object, "bytes_per_s", integer_if(measured, pair->bytes_per_s));
+        set(object, "measured_bytes", integer_if(measured, pair->bytes));
+        set(object, "age_ms", integer_if(known, pair->age_ms));
+        set(object, "tls", known ? boolean(pair->tls) : json_null());
+        add(list, object);
+    }
+    return list;
+}
+
+static json_t *node_object(const struct facts *facts, const struct facts_node *node)
 {
     json_t *object = must(json_object());
     set(object, "node", integer(node->id));
@@ -71,6 +98,7 @@ static json_t *node_object(const struct facts_node *node)
     set(object, "round_trip_ms", number_if(node->round_trip_s >= 0, node->round_trip_s * 1e3));
     set(object, "storage_free_bytes",
         integer_if(node->storage_free_bytes != UINT64_MAX, node->storage_free_bytes));
+    set(object, "pairs", pairs_of(facts, node->id));
     return object;
 }
 
@@ -79,7 +107,7 @@ json_t *document_nodes(const struct facts *facts)
     size_t count = read_nodes(facts);
     json_t *list = must(json_array());
     for (size_t i = 0; i < count; i++) {
-        add(list, node_object(&nodes[i]));
+        add(list, node_object(facts, &nodes[i]));
     }
     json_t *object = document();
     set(object, "nodes", list);

@@ -25,3 +25,12 @@ const char *facts_tls_failure(enum facts_tls_failure failure)
     };
     return labels[failure];
 }
+
+const char *facts_line(enum facts_line line)
+{
+    static const char *const labels[] = {[FACTS_LINE_UNKNOWN] = "unknown",
+                                         [FACTS_LINE_GOOD] = "good",
+                                         [FACTS_LINE_SLOW] = "slow",
+                                         [FACTS_LINE_FAILED] = "failed"};
+    return labels[line];
+}

@@ -142,6 +142,23 @@ struct facts_node {
     struct facts_traffic traffic;
 };
 
+/* What a node found when it looked at the line to another one last (peer/probe.h). */
+enum facts_line { FACTS_LINE_UNKNOWN, FACTS_LINE_GOOD, FACTS_LINE_SLOW, FACTS_LINE_FAILED };
+const char *facts_line(enum facts_line line); /* "unknown", "good", "slow", "failed" */
+
+struct facts_pair {
+    uint32_t to;
+    enum facts_line state;
+    bool tls;
+    char name[FACTS_NAME_SIZE];    /* the other's */
+    char address[FACTS_NAME_SIZE]; /* that was dialled */
+    uint64_t age_ms;
+    double round_trip_s;          /* 0: not measured */
+    uint64_t bytes_per_s;         /* from the node to the other; 0: not measured */
+    uint64_t bytes;               /* that were sent for it */
+    char reason[FACTS_TEXT_SIZE]; /* why it failed, and what to do; else "" */
+};
+
 /* ---- jobs ---- */
 
 struct facts_part {
@@ -443,6 +460,10 @@ struct facts {
     void (*cluster)(void *daemon, struct facts_cluster *ret_cluster);
     /* Every member in order of ids; returns how many were written (at most nodes_max). */
     size_t (*nodes)(void *daemon, struct facts_node *ret_nodes, size_t nodes_max);
+
+    /* The lines from a node to every other member, in order of ids; returns how many. May be NULL:
+     * nobody looks. */
+    size_t (*pairs)(void *daemon, uint32_t from, struct facts_pair *ret_pairs, size_t pairs_max);
 
     /* Ids of all jobs, ascending; returns how many were written. */
     size_t (*job_ids)(void *daemon, uint64_t *ret_ids, size_t ids_max);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/core.h"
+#include "daemon/preflight.h"
 #include "gpu/gpu.h"
 #include "proto/message.h"
 
@@ -310,6 +311,7 @@ void members_view(struct daemon *daemon, struct coordinator_view *ret_view)
     ret_view->wall_ms = daemon_wall_ms();
     ret_view->leading = daemon->control != NULL && control_leads(daemon->control);
     ret_view->nodes_count = daemon->members_count;
+    ret_view->reach = preflight_reach(daemon);
     publish_report(daemon, &members_self(daemon)->progress.captured);
     for (uint32_t i = 0; i < daemon->members_count; i++) {
         const struct member *member = &daemon->members[i];

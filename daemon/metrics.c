@@ -11,12 +11,14 @@
 /* The facts are large: the loop's only copy, read anew for every scrape. */
 static struct facts_cluster cluster;
 static struct facts_node nodes[FACTS_NODES_MAX];
+static struct facts_pair pairs[FACTS_NODES_MAX];
 static struct facts_session session;
 static struct facts_publication publication;
 static struct facts_job jobs[METRICS_JOBS_MAX];
 
 static size_t nodes_count;
-static size_t jobs_count; /* with series of their own */
+static size_t pairs_count; /* from this node */
+static size_t jobs_count;  /* with series of their own */
 
 static const char *const job_states[] = {
     "submitted", "placed", "loading",   "running",   "finishing",
@@ -244,6 +246,38 @@ static void put_lost(struct exposition *out)
                     offsetof(struct facts_node, lost_sent_bytes));
 }
 
+/* What this node found when it looked at its lines last. */
+static void put_lines(struct exposition *out)
+{
+    exposition_family(out, "peer_line_good", EXPOSITION_GAUGE,
+                      "1 if the last pre-flight to the peer's advertised address found that it "
+                      "works, 0 if not.");
+    for (size_t i = 0; i < pairs_count; i++) {
+        if (pairs[i].state != FACTS_LINE_UNKNOWN) {
+            struct exposition_labels labels = exposition_labels("peer", pairs[i].name, NULL);
+            exposition_u64(out, &labels, pairs[i].state != FACTS_LINE_FAILED);
+        }
+    }
+    exposition_family(out, "peer_line_round_trip_seconds", EXPOSITION_GAUGE,
+                      "Round trip to the peer on a data connection, as the last pre-flight "
+                      "measured it.");
+    for (size_t i = 0; i < pairs_count; i++) {
+        if (pairs[i].round_trip_s > 0) {
+            struct exposition_labels labels = exposition_labels("peer", pairs[i].name, NULL);
+            exposition_f64(out, &labels, pairs[i].round_trip_s);
+        }
+    }
+    exposition_family(out, "peer_line_bytes_per_second", EXPOSITION_GAUGE,
+                      "Rate from this node to the peer on one data connection, as the last "
+                      "pre-flight measured it.");
+    for (size_t i = 0; i < pairs_count; i++) {
+        if (pairs[i].bytes_per_s > 0) {
+            struct exposition_labels labels = exposition_labels("peer", pairs[i].name, NULL);
+            exposition_u64(out, &labels, pairs[i].bytes_per_s);
+        }
+    }
+}
+
 static void put_members(struct exposition *out)
 {
     static const char *const states[] = {
@@ -310,6 +344,7 @@ static void put_members(struct exposition *out)
         }
     }
     put_lost(out);
+    put_lines(out);
 }
 
 /* One family with a sample a job, where `has` says so. */
@@ -473,6 +508,10 @@ void metrics_write(const struct metrics *metrics, bool openmetrics, struct buf *
     facts->cluster(facts->daemon, &cluster);
     nodes_count = facts->nodes(facts->daemon, nodes, FACTS_NODES_MAX);
     ASSERT(nodes_count <= FACTS_NODES_MAX);
+    pairs_count = facts->pairs == NULL
+                      ? 0
+                      : facts->pairs(facts->daemon, cluster.node_id, pairs, FACTS_NODES_MAX);
+    ASSERT(pairs_count <= FACTS_NODES_MAX);
     facts->session(facts->daemon, &session);
     facts->publication(facts->daemon, &publication);
     read_jobs(facts);

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "daemon/core.h"
+#include "daemon/preflight.h"
 #include "daemon/serve.h"
 #include "daemon/run.h"
 #include "daemon/verdict.h"
@@ -380,6 +381,9 @@ static bool tell_job(void *context, uint64_t id, struct facts_job *ret)
         members_view(daemon, &view);
         coordinator_wait_text(&daemon->state, &view, job, ret->reason, sizeof(ret->reason));
     }
+    if (!state_job_active(job) && !ret->ended) {
+        (void)preflight_hold_text(daemon, job, ret->reason, sizeof(ret->reason));
+    }
     if (state_job_active(job) && job->reason[0] == '\0') {
         tell_trouble(daemon, job, ret);
     }
@@ -432,7 +436,8 @@ static uint64_t tell_job_version(void *context, uint64_t id)
     const struct run *run = daemon->run;
     uint64_t ticks = run != NULL && run->job == id && reads_data(run) ? run->ticks : 0;
     return daemon->state.changes * 1000003U + ticks + (history != NULL ? history->version : 0) +
-           (progress != NULL ? progress->step * 31U : 0) + publish_current(daemon, id) * 7919U;
+           daemon->preflight->version * 104729U + (progress != NULL ? progress->step * 31U : 0) +
+           publish_current(daemon, id) * 7919U;
 }
 
 static void tell_publication(void *context, struct facts_publication *ret)
@@ -516,6 +521,7 @@ void tell_init(struct daemon *daemon)
         .daemon = daemon,
         .cluster = tell_cluster,
         .nodes = tell_nodes,
+        .pairs = tell_pairs,
         .job_ids = tell_job_ids,
         .job = tell_job,
         .job_text = tell_job_text,

@@ -77,6 +77,69 @@ START_TEST(places_when_all_trainers_are_alive)
 }
 END_TEST
 
+/* All lines were good at that time. */
+static void good_since(struct coordinator_reach *reach, uint64_t ms)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t k = 0; k < 3; k++) {
+            reach->good_ms[i][k] = i == k ? 0 : ms;
+        }
+    }
+}
+
+START_TEST(places_only_where_every_line_was_found_to_work_lately)
+{
+    static struct coordinator_reach reach;
+    begin();
+    view.now_ms += COORDINATOR_FRESH_MS;
+    pass(0, 7);
+    good_since(&reach, view.now_ms);
+    view.reach = &reach;
+    reach.good_ms[2][0] = 0; /* c to a: one way of one pair */
+    ck_assert(!next());
+    ck_assert_uint_eq(coordinator.wanted, 7);
+    ck_assert_uint_eq(coordinator_roster(&state, &view, state.jobs[0]), 7);
+    reach.good_ms[2][0] = view.now_ms;
+    pass(COORDINATOR_FRESH_MS + 1, 7);
+    ck_assert(!next()); /* Too long ago. */
+    ck_assert_uint_eq(coordinator.wanted_since_ms, view.now_ms - COORDINATOR_FRESH_MS);
+    good_since(&reach, view.now_ms);
+    reach.good_ms[0][1] = view.now_ms - COORDINATOR_FRESH_MS;
+    ck_assert(next());
+    ck_assert_int_eq(got.kind, COMMAND_PLACE);
+    ck_assert_int_eq(take(), STATE_CHANGED);
+    ck_assert_uint_eq(coordinator_roster(&state, &view, state.jobs[0]), 0); /* It is placed. */
+    state_done(&state);
+    begin(); /* Whoever takes no part need not be reached. */
+    state.jobs[0]->nodes_wanted = 2;
+    view.reach = &reach;
+    good_since(&reach, view.now_ms);
+    reach.good_ms[0][2] = reach.good_ms[2][1] = 0;
+    ck_assert(next());
+    ck_assert_uint_eq(got.place.nodes_count, 2);
+    state_done(&state);
+}
+END_TEST
+
+START_TEST(after_two_interruptions_in_a_row_lines_are_looked_at_anew)
+{
+    static struct coordinator_reach reach;
+    for (uint32_t attempts = 1; attempts <= 2; attempts++) {
+        begin();
+        view.reach = &reach;
+        good_since(&reach, view.now_ms - 1000);
+        state.jobs[0]->attempts = attempts;
+        (void)next(); /* It begins to wait. */
+        pass(3 * COORDINATOR_BACKOFF_MS, 7);
+        ck_assert(next() == (attempts == 1));
+        good_since(&reach, view.now_ms);
+        pass(COORDINATOR_REPEAT_MS, 7);
+        ck_assert(next());
+        state_done(&state);
+    }
+}
+END_TEST
+
 START_TEST(says_nothing_before_it_leads)
 {
     begin();
@@ -440,6 +503,8 @@ Suite *unit_suite(void)
     Suite *suite = suite_create("coordinator");
     TCase *tests = tcase_create("coordinator");
     tcase_add_test(tests, places_when_all_trainers_are_alive);
+    tcase_add_test(tests, places_only_where_every_line_was_found_to_work_lately);
+    tcase_add_test(tests, after_two_interruptions_in_a_row_lines_are_looked_at_anew);
     tcase_add_test(tests, says_nothing_before_it_leads);
     tcase_add_test(tests, an_arbiter_is_not_waited_for_and_a_wish_for_fewer_takes_the_first);
     tcase_add_test(tests, a_silent_participant_interrupts_and_is_named);
