@@ -142,6 +142,26 @@ static bool is_wounded(const struct world *world)
     return false;
 }
 
+/* Somebody's group has it, agreed on or not, or is still to have it by an older wish: its disk may
+ * be needed yet. What a node that is down has in its log is not known; three voters can spare one.
+ */
+static bool is_counted_on(const struct world *world, uint32_t id)
+{
+    if (group_get(&world->agreed, id) != NULL) {
+        return true;
+    }
+    bool can_spare = group_voters(&world->agreed) >= 3;
+    for (unsigned i = 0; i < world->options.nodes; i++) {
+        const struct node *node = &world->nodes[i];
+        if (group_get(&node->wanted, id) != NULL ||
+            (!node->up && !can_spare && world_is_wanted(world, i)) ||
+            (node->up && group_get(control_group(node->control, NULL), id) != NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void change_somebody(struct world *world)
 {
     if (is_wounded(world)) {
@@ -153,8 +173,8 @@ static void change_somebody(struct world *world)
     bool was_voter = group_is_voter(&world->wanted, world_id(world, number));
     bool last = was_voter && voters == 1;
     if (!world_is_wanted(world, number)) {
-        if (group_get(&world->agreed, world_id(world, number)) != NULL) {
-            return; /* It is on its way out, and its disk may still be needed for that. */
+        if (is_counted_on(world, world_id(world, number))) {
+            return; /* It is on its way out. */
         }
         world_want(world, number, true, voter && voters < CONTROL_VOTERS_MAX);
     } else if (!last && rand_below(&world->rand, 3) != 0) {
