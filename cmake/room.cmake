@@ -33,3 +33,13 @@ function(room_proto room)
   target_link_libraries(${room}_schemas PUBLIC PkgConfig::libprotobuf-c)
   target_link_libraries(${room} PUBLIC ${room}_schemas)
 endfunction()
+
+# man_page(coppeliusctl 1 ctl): the page that the folder's man.c prints from the room's tables.
+function(man_page program section room)
+  add_executable(${program}_man man.c)
+  target_link_libraries(${program}_man PRIVATE ${room} house_warnings)
+  set(page "${CMAKE_CURRENT_BINARY_DIR}/${program}.${section}")
+  add_custom_command(OUTPUT "${page}" COMMAND ${program}_man > "${page}" DEPENDS ${program}_man VERBATIM)
+  add_custom_target(${program}_page ALL DEPENDS "${page}")
+  install(FILES "${page}" DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+endfunction()

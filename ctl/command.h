@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#define CTL_VERSION    "0.1.0"
 #define ARGS_SETS_MAX  64
 #define ARGS_FLAGS_MAX 32 /* of one command */
 
@@ -142,6 +143,11 @@ int args_parse(int argc, char **argv, struct args *ret_args, struct problem *pro
 void help_overview(struct buf *out);
 void help_command(const struct ctl_command *command, struct buf *out);
 bool help_noun(const char *noun, struct buf *out);
+void help_usage(const struct ctl_command *command, struct buf *out); /* "coppeliusctl job show …" */
+#define HELP_LEFT_SIZE 64
+/* "-q, --quiet" or "--job JOB" into left; returns what it means. */
+const char *help_flag(enum flag flag, char left[HELP_LEFT_SIZE]);
+extern const char help_exits[];
 int completion_bash(struct buf *out);
 int completion_zsh(struct buf *out);
 

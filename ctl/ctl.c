@@ -8,10 +8,6 @@
 #include "proto/frame.h"
 #include "proto/job.h"
 
-#ifndef COPPELIUS_VERSION
-#define COPPELIUS_VERSION "0.1.0"
-#endif
-
 int run_help(struct ctl *ctl, struct problem *problem)
 {
     struct buf out = BUF_NONE;
@@ -70,9 +66,8 @@ static void draw_version(const struct ctl *ctl, const json_t *document, struct b
 
 int run_version(struct ctl *ctl, struct problem *problem)
 {
-    json_t *document =
-        json_pack("{s:i, s:s, s:i, s:[s]}", "schema", 1, "version", COPPELIUS_VERSION, "protocol",
-                  FRAME_PROTOCOL_VERSION, "policies", JOB_POLICY);
+    json_t *document = json_pack("{s:i, s:s, s:i, s:[s]}", "schema", 1, "version", CTL_VERSION,
+                                 "protocol", FRAME_PROTOCOL_VERSION, "policies", JOB_POLICY);
     int code = output_document(ctl, document, NULL, "version", draw_version, problem);
     json_decref(document);
     return code;

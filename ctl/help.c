@@ -2,7 +2,12 @@
 
 #include "ctl/command.h"
 
-static void usage_line(const struct ctl_command *command, struct buf *out)
+const char help_exits[] =
+    "0 done, 1 failed, 2 usage or refused input, 3 not healthy, 4 no such\n"
+    "object, 5 cannot reach or authenticate, 6 the job failed, 7 damaged, 124 timed out,\n"
+    "130 interrupted.";
+
+void help_usage(const struct ctl_command *command, struct buf *out)
 {
     buf_print(out, "coppeliusctl %s%s%s%s%s%s", command->noun, command->verb != NULL ? " " : "",
               command->verb != NULL ? command->verb : "",
@@ -10,29 +15,35 @@ static void usage_line(const struct ctl_command *command, struct buf *out)
               command->words);
 }
 
-static void flag_line(enum flag flag, struct buf *out)
+const char *help_flag(enum flag flag, char left[HELP_LEFT_SIZE])
 {
     const struct flag_about *about = &flags_about[flag];
-    char left[64];
     if (flag == FLAG_OUTPUT_AS) {
-        (void)snprintf(left, sizeof(left), "-o FORM");
+        (void)snprintf(left, HELP_LEFT_SIZE, "-o FORM");
     } else if (flag == FLAG_QUIET || flag == FLAG_HELP || flag == FLAG_FOLLOW) {
-        (void)snprintf(left, sizeof(left), "-%c, --%s", about->name[0], about->name);
+        (void)snprintf(left, HELP_LEFT_SIZE, "-%c, --%s", about->name[0], about->name);
     } else {
-        (void)snprintf(left, sizeof(left), "--%s%s%s", about->name, about->value != NULL ? " " : "",
-                       about->value != NULL ? about->value : "");
+        (void)snprintf(left, HELP_LEFT_SIZE, "--%s%s%s", about->name,
+                       about->value != NULL ? " " : "", about->value != NULL ? about->value : "");
     }
     const char *text = about->about;
     if (text[0] == '-' && strchr(text, ':') != NULL) {
         text = strchr(text, ':') + 2; /* "-q: nothing but …" */
     }
+    return text;
+}
+
+static void flag_line(enum flag flag, struct buf *out)
+{
+    char left[HELP_LEFT_SIZE];
+    const char *text = help_flag(flag, left);
     buf_print(out, "  %-26s %s\n", left, text);
 }
 
 void help_command(const struct ctl_command *command, struct buf *out)
 {
     buf_print(out, "%s\n\nUsage: ", command->about);
-    usage_line(command, out);
+    help_usage(command, out);
     buf_print(out, "\n");
     if (command->alias != NULL) {
         buf_print(out, "Short: coppeliusctl %s\n", command->alias);
@@ -98,10 +109,8 @@ void help_overview(struct buf *out)
     for (const enum flag *flag = flags_global; *flag != FLAG_END; flag++) {
         flag_line(*flag, out);
     }
-    buf_print(
-        out, "\nExit status: 0 done, 1 failed, 2 usage or refused input, 3 not healthy, 4 no such\n"
-             "object, 5 cannot reach or authenticate, 6 the job failed, 7 damaged, 124 timed out,\n"
-             "130 interrupted. 'coppeliusctl help COMMAND' has flags and examples.\n");
+    buf_print(out, "\nExit status: %s 'coppeliusctl help COMMAND' has flags and examples.\n",
+              help_exits);
 }
 
 /* Whether the noun (or alias) of command i was printed before. */

@@ -28,6 +28,7 @@
 #include "daemon/selftest.h"
 #include "daemon/services.h"
 #include "daemon/state_folder.h"
+#include "daemon/usage.h"
 #include "daemon/version.h"
 #include "gpu/gpu.h"
 
@@ -397,29 +398,6 @@ static int run(struct program *program)
 
 /* ---- arguments ---- */
 
-static const char usage[] =
-    "usage: coppeliusd [--config FILE] [--device D] [--set KEY=VALUE]... [--check-config | "
-    "--show-config]\n"
-    "       coppeliusd --bench-tiles FOLDER | --list-images FOLDER\n"
-    "       coppeliusd --version | --help\n"
-    "\n"
-    "  --config FILE     the daemon's file; " CONFIG_PATH " where it is there, else defaults\n"
-    "  --device D        cpu, auto, an index, a GPU's or MIG's UUID, a PCI id\n"
-    "  --set KEY=VALUE   a key of the file: --set http.listen=127.0.0.1:9000\n"
-    "  --check-config    say what is wrong with the configuration, then end\n"
-    "  --show-config     print every key, its value and where it comes from, then end\n"
-    "  --bench-tiles FOLDER   time the language model's products on the GPU with the kernels of "
-    "the\n"
-    "                    folder, print the table of choices, then end\n"
-    "  --list-images FOLDER   load those kernels on the GPU, hold each against its record, print "
-    "them,\n"
-    "                    then end\n"
-    "\n"
-    "Settings also come from the environment: COPPELIUSD_HTTP_LISTEN for http.listen. An option\n"
-    "wins over the environment, that over the file.\n"
-    "Exit status: 0 stopped as asked, 1 failed, 2 a bad option or configuration, 3 the self-test\n"
-    "failed, 5 the peer port is taken, 7 the state folder is damaged.\n";
-
 static int bad_usage(const char *sentence, const char *argument)
 {
     (void)fprintf(stderr, "coppeliusd: %s%s\n`coppeliusd --help` lists the options\n", sentence,
@@ -577,7 +555,7 @@ int main(int argc, char **argv)
             (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
             return 0;
         case 'h':
-            (void)fputs(usage, stdout);
+            (void)fputs(daemon_usage, stdout);
             return 0;
         case ':':
             return bad_usage("a value is missing after ", argv[optind - 1]);
