@@ -8,21 +8,12 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/log.h"
+#include "daemon/http_peers.h"
 #include "daemon/page.h"
-
-/* A connection's age within its request, so that nobody keeps one by a byte now and then. */
-struct http_peer {
-    int fd; /* -1: free */
-    uint32_t address;
-    bool ended; /* shut by us: libmicrohttpd has not noticed yet */
-    uint64_t since_ms;
-};
 
 struct http {
     uv_poll_t poll;   /* on libmicrohttpd's epoll descriptor */
@@ -33,7 +24,7 @@ struct http {
     uint16_t port;
     struct http_settings settings;
     struct http_stats stats;
-    struct http_peer peers[HTTP_SOCKETS_MAX];
+    struct http_peers peers;
     void (*on_closed)(void *context);
     void *on_closed_context;
 };
@@ -77,19 +68,6 @@ static void count(struct http *http, enum http_path path, unsigned code)
     ASSERT(false); /* Every code that is answered is in the list. */
 }
 
-/* The same time whatever the bytes are, so that the token cannot be guessed piece by piece. */
-static bool same_token(const char *given, const char *token)
-{
-    size_t given_size = strlen(given);
-    size_t token_size = strlen(token);
-    unsigned different = given_size != token_size;
-    for (size_t i = 0; i < token_size; i++) {
-        different |= (unsigned)(unsigned char)token[i] ^
-                     (unsigned)(unsigned char)(i < given_size ? given[i] : 0);
-    }
-    return different == 0;
-}
-
 static bool may(const struct http *http, struct MHD_Connection *connection, enum http_path path)
 {
     bool open_to_all = path == HTTP_HEALTHZ || path == HTTP_LIVEZ || path == HTTP_READYZ ||
@@ -101,7 +79,7 @@ static bool may(const struct http *http, struct MHD_Connection *connection, enum
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     static const char scheme[] = "Bearer ";
     return given != NULL && strncasecmp(given, scheme, sizeof(scheme) - 1) == 0 &&
-           same_token(given + sizeof(scheme) - 1, http->settings.token);
+           http_token_is(given + sizeof(scheme) - 1, http->settings.token);
 }
 
 struct head {
@@ -267,61 +245,6 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return MHD_YES;
 }
 
-static bool is_live(const struct http_peer *peer)
-{
-    return peer->fd >= 0 && !peer->ended;
-}
-
-static void end(struct http_peer *peer)
-{
-    peer->ended = true;
-    (void)shutdown(peer->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes. */
-}
-
-static size_t live_of(const struct http *http, uint32_t address)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
-        count += is_live(&http->peers[i]) && http->peers[i].address == address;
-    }
-    return count;
-}
-
-/* One too many: of the address with the most connections, the one ends that has had its request's
- * time for longest; answers take no time, so it waits for its client. */
-static void make_room(struct http *http)
-{
-    struct http_peer *oldest = NULL;
-    size_t live = 0;
-    size_t most = 0;
-    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
-        struct http_peer *peer = &http->peers[i];
-        if (!is_live(peer)) {
-            continue;
-        }
-        size_t count = live_of(http, peer->address);
-        live++;
-        if (oldest == NULL || count > most ||
-            (count == most && peer->since_ms < oldest->since_ms)) {
-            oldest = peer;
-            most = count;
-        }
-    }
-    if (live > HTTP_CONNECTIONS_MAX) {
-        end(oldest);
-    }
-}
-
-static struct http_peer *peer_of(struct http *http, int fd)
-{
-    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
-        if (http->peers[i].fd == fd) {
-            return &http->peers[i];
-        }
-    }
-    return NULL;
-}
-
 static int fd_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
@@ -347,17 +270,11 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     (void)socket_context;
     struct http *http = context;
     int fd = fd_of(connection);
-    struct http_peer *peer =
-        peer_of(http, code == MHD_CONNECTION_NOTIFY_STARTED ? /* a free one */ -1 : fd);
-    if (peer == NULL) {
-        return; /* No more than HTTP_SOCKETS_MAX are let in; then its idle limit alone holds. */
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        http_peers_come(&http->peers, fd, address_of(connection), clock_now_ms());
+    } else {
+        http_peers_go(&http->peers, fd);
     }
-    if (code != MHD_CONNECTION_NOTIFY_STARTED) {
-        peer->fd = -1;
-        return;
-    }
-    *peer = (struct http_peer){fd, address_of(connection), false, clock_now_ms()};
-    make_room(http);
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **request,
@@ -366,21 +283,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     (void)code;
     struct http *http = context;
     *request = NULL;
-    struct http_peer *peer = peer_of(http, fd_of(connection));
-    if (peer != NULL) {
-        peer->since_ms = clock_now_ms(); /* The next request's time begins. */
-    }
-}
-
-static void sweep(struct http *http)
-{
-    uint64_t now_ms = clock_now_ms();
-    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
-        struct http_peer *peer = &http->peers[i];
-        if (is_live(peer) && now_ms - peer->since_ms > HTTP_REQUEST_MS) {
-            end(peer);
-        }
-    }
+    http_peers_answered(&http->peers, fd_of(connection), clock_now_ms());
 }
 
 static void turn(struct http *http);
@@ -400,7 +303,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 /* Lets libmicrohttpd do what is due, and asks when it is due again. */
 static void turn(struct http *http)
 {
-    sweep(http);
+    http_peers_sweep(&http->peers, clock_now_ms());
     (void)MHD_run(http->daemon);
     MHD_UNSIGNED_LONG_LONG timeout_ms = 1000;
     if (MHD_get_timeout(http->daemon, &timeout_ms) != MHD_YES || timeout_ms > 1000) {
@@ -464,9 +367,7 @@ int http_open(uv_loop_t *loop, const struct http_settings *settings, struct http
     }
     http->settings = *settings;
     http->port = port;
-    for (size_t i = 0; i < HTTP_SOCKETS_MAX; i++) {
-        http->peers[i].fd = -1;
-    }
+    http_peers_init(&http->peers);
     /* The pool holds the head and, behind it, the response's own head. */
     http->daemon = MHD_start_daemon(
         MHD_USE_EPOLL, /* port= */ 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
@@ -544,49 +445,4 @@ uint16_t http_port(const struct http *http)
 const struct http_stats *http_stats(const struct http *http)
 {
     return &http->stats;
-}
-
-int http_token_read(const char *path, char token[HTTP_TOKEN_MAX], struct err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    struct stat stat;
-    if (fd < 0 || fstat(fd, &stat) != 0) {
-        int error = errno;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return err_set(err, ERR_CONFIG,
-                       "http.token_file '%s': %s; make one: `openssl rand -hex 32 > %s`", path,
-                       err_errno(error), path);
-    }
-    char text[HTTP_TOKEN_MAX + 2] = "";
-    ssize_t got = S_ISREG(stat.st_mode) ? read(fd, text, sizeof(text) - 1) : -1;
-    (void)close(fd);
-    if (got < 0) {
-        return err_set(err, ERR_CONFIG, "http.token_file '%s': not a readable file", path);
-    }
-    if ((stat.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return err_set(
-            err, ERR_CONFIG,
-            "http.token_file '%s': others may read it (mode %03o); `chmod 600 %s`, owned "
-            "by the daemon's user, and make a new token",
-            path, (unsigned)(stat.st_mode & 0777), path);
-    }
-    size_t size = (size_t)got;
-    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r')) {
-        size--;
-    }
-    bool good = size >= 16 && size < HTTP_TOKEN_MAX;
-    for (size_t i = 0; i < size; i++) {
-        good &= text[i] > ' ' && text[i] <= '~';
-    }
-    if (!good) {
-        return err_set(err, ERR_CONFIG,
-                       "http.token_file '%s': a token is one line of 16 to %d visible ASCII "
-                       "characters; `openssl rand -hex 32` makes one",
-                       path, HTTP_TOKEN_MAX - 1);
-    }
-    memcpy(token, text, size);
-    token[size] = '\0';
-    return 0;
 }

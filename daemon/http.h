@@ -85,5 +85,8 @@ const struct http_stats *http_stats(const struct http *http);
 
 /* Reads a token file: one line of 16 to 255 visible ASCII characters, not readable by others. */
 int http_token_read(const char *path, char token[HTTP_TOKEN_MAX], struct err *err);
+/* Takes the same time whatever the bytes are, so that the token cannot be guessed piece by piece.
+ */
+bool http_token_is(const char *given, const char *token);
 
 #endif
