@@ -192,6 +192,16 @@ START_TEST(aes_256_with_sha_384_is_spoken_too)
 }
 END_TEST
 
+START_TEST(our_new_keys_are_understood_by_others)
+{
+    opened(_i == 0);
+    tls->records_max = 3; /* Else 2^23: AES-GCM's bound is 2^24.5 records of one key. */
+    carry_both_ways(1000000);
+    ck_assert_uint_le(tls->writes.sequence, 3);
+    ck_assert_uint_gt(tls->reads.sequence, 3); /* Their own bound is not ours. */
+}
+END_TEST
+
 START_TEST(their_key_updates_and_padding_are_understood)
 {
     opened(false);
@@ -398,6 +408,7 @@ Suite *unit_suite(void)
     tcase_add_checked_fixture(claims, setup, teardown);
     tcase_add_loop_test(claims, our_records_are_those_of_tls_1_3_whichever_side_dials, 0, 2);
     tcase_add_test(claims, aes_256_with_sha_384_is_spoken_too);
+    tcase_add_loop_test(claims, our_new_keys_are_understood_by_others, 0, 2);
     tcase_add_test(claims, their_key_updates_and_padding_are_understood);
     tcase_add_test(claims, key_updates_without_end_are_refused);
     tcase_add_loop_test(claims,
