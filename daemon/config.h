@@ -16,8 +16,8 @@
  *   device: auto                     # cpu, auto, an index, a GPU's or MIG's UUID, a PCI id
  *   device_share: no
  *   threads: 0                       # CPU workers; 0: as many as the process may run on
- *   streams: 4                       # bulk connections to a peer
- *   exchange_threads: 0              # for them, at most one each; 0: one for each two cores
+ *   streams: 0                       # bulk connections to a peer; 0: 4, over TLS 8
+ *   exchange_threads: 0              # for them; 0: one for each two cores, over TLS one for each
  *   state_dir: /var/lib/coppelius
  *   socket: /run/coppelius/coppeliusd.sock   # or off
  *   group: coppelius                 # may use the socket

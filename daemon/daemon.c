@@ -243,7 +243,7 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     daemon->life = settings->life;
     daemon->joined = settings->joined;
     memcpy(daemon->uuid, settings->uuid, sizeof(daemon->uuid));
-    daemon->streams = settings->streams == 0 ? 4 : settings->streams;
+    daemon->streams = settings->streams;
     daemon->exchange_threads = settings->exchange_threads;
     daemon->incarnation = settings->incarnation;
     daemon->trust = settings->trust;

@@ -59,8 +59,8 @@ struct daemon_settings {
     const char *state_dir;     /* exists and belongs to this node (main has checked) */
     uint64_t incarnation;      /* greater than that of any earlier start from this state_dir */
     uint64_t cache_bytes;      /* of imported and fetched datasets; 0: 64 GiB */
-    uint32_t streams;          /* bulk connections to a peer; 0: 4 */
-    uint32_t exchange_threads; /* for them; 0: one for each two cores */
+    uint32_t streams;          /* bulk connections to a peer; 0: 4, over TLS 8 */
+    uint32_t exchange_threads; /* for them; 0: by the cores (peer/peer.h) */
     struct trust *trust;       /* outlives the daemon; NULL: plain text */
     bool insecure;             /* plain text between machines is meant */
     const char *authority;     /* a folder: this node lets others join; "" or NULL: it does not */

@@ -8,8 +8,8 @@
 #include "base/assert.h"
 #include "peer/exchange_room.h"
 
-#define STREAMS            4
-#define CORES_A_WORKER     2
+#define STREAMS            4 /* in plain text */
+#define STREAMS_SEALED     8 /* over TLS */
 #define CONNECT_TIMEOUT_MS 60000
 #define SILENCE_MS         10000
 #define PROGRESS_MS        300000
@@ -138,7 +138,9 @@ static int configure(struct exchange *exchange, const struct exchange_settings *
     uint32_t count = (uint32_t)settings->participants_count;
     *own = *settings;
     own->participants = NULL;
-    own->streams = own->streams != 0 ? own->streams : STREAMS;
+    if (own->streams == 0) { /* The same for all, whatever cores they have: all must agree. */
+        own->streams = own->trust != NULL ? STREAMS_SEALED : STREAMS;
+    }
     own->connect_timeout_ms =
         own->connect_timeout_ms != 0 ? own->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     own->silence_ms = own->silence_ms != 0 ? own->silence_ms : SILENCE_MS;
@@ -191,17 +193,27 @@ static int configure(struct exchange *exchange, const struct exchange_settings *
     return code;
 }
 
-/* One thread for each CORES_A_WORKER cores that this process may run on: compute, kernel and other
- * nodes of the host need cores too. */
+uint32_t exchange_threads_for(uint32_t cores, bool sealed, uint32_t streams)
+{
+    uint32_t most = sealed ? cores : cores / 2;
+    uint32_t threads = most < streams ? most : streams;
+    while (threads > 1 && streams % threads != 0) {
+        threads--;
+    }
+    return threads > 1 ? threads : 1;
+}
+
 static uint32_t workers_for(const struct exchange_settings *settings)
 {
     cpu_set_t set;
     uint32_t wanted = settings->threads;
-    if (wanted == 0 && sched_getaffinity(0, sizeof(set), &set) == 0) {
-        wanted = (uint32_t)CPU_COUNT(&set) / CORES_A_WORKER;
+    if (wanted != 0) {
+        return wanted < settings->streams ? wanted : settings->streams;
     }
-    wanted = wanted < settings->streams ? wanted : settings->streams;
-    return wanted > 1 ? wanted : 1;
+    CPU_ZERO(&set);
+    bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    return exchange_threads_for(known ? (uint32_t)CPU_COUNT(&set) : 1, settings->trust != NULL,
+                                settings->streams);
 }
 
 static int make_workers(struct exchange *exchange, struct err *err)

@@ -285,6 +285,12 @@ struct exchange {
 
 /* exchange.c */
 void exchange_count(_Atomic uint64_t *counter, uint64_t more);
+/* How many exchange threads a node takes by itself on so many cores: one for each two in plain
+ * text, as compute, kernel and other nodes of the host need cores too; over TLS one for each, as
+ * the same rate takes half as much processor time again or twice that (docs/performance.md), and a
+ * thread that waits costs nothing. At most one a stream, and no number that does not divide the
+ * streams: the thread with one stream more would be waited for. */
+uint32_t exchange_threads_for(uint32_t cores, bool sealed, uint32_t streams);
 /* The next stream of the worker; s = worker->index is the first. */
 #define EACH_STREAM(s, worker)                \
     uint32_t s = (worker)->index;             \

@@ -241,9 +241,11 @@ struct exchange_settings {
     const struct exchange_participant *participants;
     size_t participants_count; /* 1 .. PEER_NODES_MAX - 1; one: no links, everything is local */
     size_t rank;               /* this node's place among them */
-    uint32_t streams;          /* bulk connections of a pair, 1 .. 16; 0: 4. All must agree */
+    uint32_t streams;          /* bulk connections of a pair, 1 .. 16; 0: 4, over TLS 8. All must
+                                  agree */
     uint32_t threads;          /* exchange threads of this node, at most one a stream (others may
-                                  have another number); 0: one for each two cores it may use */
+                                  have another number); 0: one for each two cores that it may use,
+                                  over TLS one for each, the most of these that divide the streams */
     uint32_t chunk_rows_max;   /* over all steps of the generation, evaluation included */
     uint32_t chunks_max;       /* likewise */
     uint32_t panel_rows;       /* rows of a panel: 2048 in the policy */

@@ -67,7 +67,7 @@ START_TEST(defaults_make_a_node_alone_on_loopback)
     ck_assert_uint_eq(config.node_id, 1);
     ck_assert_uint_eq(config.peers.count, 1);
     ck_assert_str_eq(config_peer(&config, 1)->name, "a");
-    ck_assert_uint_eq(config.streams, 4);
+    ck_assert_uint_eq(config.streams, 0);
     ck_assert_uint_eq(config.exchange_threads, 0);
     ck_assert_uint_eq(config.limits.storage_free, 1U << 30);
     ck_assert_uint_eq(config.limits.cache, UINT64_C(64) << 30);
@@ -105,7 +105,7 @@ START_TEST(all_faults_come_in_one_pass)
          "c.yaml:3:10: threads: expected a whole number, got \"many\"\n"
          "c.yaml:4:12: state_dir: must be an absolute path of less than 1000 bytes, got \"var\"\n"
          "c.yaml:8:8: tls.key: must be an absolute path of less than 1000 bytes, got \"k\"\n"
-         "c.yaml:9:10: streams: must be in 1..16, got 99\n"
+         "c.yaml:9:10: streams: must be in 0..16, got 99\n"
          "c.yaml:2:9: listen: '127.0.0.1' is no address; give IP:PORT, such as 10.0.0.2:7620\n");
     done();
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "numerics/nodes.h"
+#include "peer/exchange_room.h"
 #include "tests/lib/exchange_cluster.h"
 #include "tests/lib/unit.h"
 
@@ -134,10 +135,15 @@ START_TEST(nobody_is_ahead_of_the_answers_by_more_than_a_window)
     ck_assert(cluster_run_done(&cluster, 30000));
     cluster_close(&cluster);
     check_digests();
+    uint64_t threads_most = 0; /* Each of a sender's threads has a window of its own. */
+    for (uint32_t p = 0; p < settings.nodes; p++) {
+        uint64_t own = cluster.nodes[p].stats.threads;
+        threads_most = own > threads_most ? own : threads_most;
+    }
     for (uint32_t p = 0; p < settings.nodes; p++) {
         uint64_t ahead = cluster.nodes[p].stats.ahead_max;
         ck_assert_uint_ge(ahead, 1);
-        ck_assert_uint_le(ahead, (_i == 0 ? 2U : 5U) * (threads != 0 ? 4 : 1)); /* Each's. */
+        ck_assert_uint_le(ahead, (_i == 0 ? 2U : 5U) * threads_most);
     }
 }
 END_TEST
@@ -308,6 +314,41 @@ START_TEST(settings_that_cannot_be_are_refused)
 }
 END_TEST
 
+/* What docs/performance.md and the config's comments say. */
+START_TEST(a_node_takes_threads_by_its_cores_and_more_over_tls)
+{
+    static const struct {
+        uint32_t cores, streams, plain, sealed;
+    } cases[] = {{0, 4, 1, 1}, {1, 8, 1, 1},  {2, 4, 1, 2},  {2, 8, 1, 2},    {3, 8, 1, 2},
+                 {4, 8, 2, 4}, {6, 8, 2, 4},  {6, 4, 2, 4},  {8, 4, 4, 4},    {8, 8, 4, 8},
+                 {7, 3, 3, 3}, {16, 8, 8, 8}, {16, 1, 1, 1}, {64, 16, 16, 16}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ck_assert_uint_eq(exchange_threads_for(cases[i].cores, false, cases[i].streams),
+                          cases[i].plain);
+        ck_assert_uint_eq(exchange_threads_for(cases[i].cores, true, cases[i].streams),
+                          cases[i].sealed);
+    }
+}
+END_TEST
+
+START_TEST(a_pair_has_four_streams_by_itself_and_eight_over_tls)
+{
+    secure = _i == 1;
+    threads = 0;
+    mixed = false;
+    struct cluster_settings settings = usual(3);
+    settings.streams = 0;
+    cluster_open(&cluster, &settings);
+    cluster_start(&cluster);
+    ck_assert(cluster_run_done(&cluster, 20000));
+    cluster_close(&cluster);
+    check_digests();
+    for (uint32_t i = 0; i < settings.nodes; i++) {
+        ck_assert_uint_eq(cluster.nodes[i].stats.links_count, 2 * (secure ? 8 : 4));
+    }
+}
+END_TEST
+
 static void add_tests(Suite *suite, const char *name, SFun setup)
 {
     TCase *tcase = tcase_create(name);
@@ -336,6 +377,8 @@ Suite *unit_suite(void)
     add_tests(suite, "threads_pumped", on_threads_over_pumps);
     TCase *tcase = tcase_create("settings");
     tcase_add_test(tcase, settings_that_cannot_be_are_refused);
+    tcase_add_test(tcase, a_node_takes_threads_by_its_cores_and_more_over_tls);
+    tcase_add_loop_test(tcase, a_pair_has_four_streams_by_itself_and_eight_over_tls, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }
