@@ -41,5 +41,6 @@ function(man_page program section room)
   set(page "${CMAKE_CURRENT_BINARY_DIR}/${program}.${section}")
   add_custom_command(OUTPUT "${page}" COMMAND ${program}_man > "${page}" DEPENDS ${program}_man VERBATIM)
   add_custom_target(${program}_page ALL DEPENDS "${page}")
+  add_dependencies(${program} ${program}_page) # Who builds the program alone can install both.
   install(FILES "${page}" DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endfunction()

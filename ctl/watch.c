@@ -56,6 +56,12 @@ static void merge(struct watch *watch, const json_t *event)
                               "loss"); /* It is another step's; the event has its own. */
         (void)json_object_del(watch->now, "loss_hex");
     }
+    if (document_text(event, "state")[0] != '\0' && json_object_get(event, "work") == NULL &&
+        strcmp(document_text(event, "state"), document_text(watch->now, "state")) != 0) {
+        (void)json_object_del(watch->now, "work"); /* So is what was read in the state before. */
+        (void)json_object_del(watch->now, "work_done_bytes");
+        (void)json_object_del(watch->now, "work_total_bytes");
+    }
     const char *name = NULL;
     json_t *value = NULL;
     /* jansson's iterator takes the object as it is; nothing of it is changed. */

@@ -61,6 +61,21 @@ static void take(struct watch *watch, const char *text)
     json_decref(event);
 }
 
+START_TEST(what_is_read_is_of_the_state_it_was_said_in)
+{
+    struct watch watch;
+    struct buf line = BUF_NONE;
+    watch_init(&watch);
+    take(&watch, "{\"event\":\"progress\",\"name\":\"a\",\"state\":\"loading\",\"step\":0,"
+                 "\"work\":\"digest\",\"work_done_bytes\":1048576,\"work_total_bytes\":1048576}");
+    take(&watch, "{\"event\":\"state\",\"name\":\"a\",\"state\":\"running\",\"step\":72}");
+    watch_line(&watch, &line);
+    ck_assert_str_eq((const char *)line.bytes, "a: running  step 72");
+    buf_done(&line);
+    watch_done(&watch);
+}
+END_TEST
+
 START_TEST(a_line_has_the_loss_of_its_own_step_or_none)
 {
     struct watch watch;
@@ -91,6 +106,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, nothing_scrolls);
     tcase_add_test(tests, an_event_of_work_shows_how_far_reading_is);
     tcase_add_test(tests, a_line_has_the_loss_of_its_own_step_or_none);
+    tcase_add_test(tests, what_is_read_is_of_the_state_it_was_said_in);
     suite_add_tcase(suite, tests);
     return suite;
 }
