@@ -383,11 +383,10 @@ static uint64_t bits_of(const struct roster *roster)
  * so that who looks knows where. */
 static bool lines_work(struct look *look, const struct state_job *job, const struct roster *roster)
 {
-    const struct coordinator_reach *reach = look->view->reach;
     struct coordinator *c = look->c;
     uint64_t now = look->view->now_ms;
     uint64_t since = now > COORDINATOR_FRESH_MS ? now - COORDINATOR_FRESH_MS : 0;
-    if (reach == NULL || roster->count < 2) {
+    if (look->view->reach == NULL || roster->count < 2) {
         return true;
     }
     if (job->attempts > 1 && c->paused_ms > since) {
@@ -395,15 +394,7 @@ static bool lines_work(struct look *look, const struct state_job *job, const str
     }
     c->wanted = bits_of(roster);
     c->wanted_since_ms = since;
-    for (uint32_t i = 0; i < roster->count; i++) {
-        for (uint32_t k = 0; k < roster->count; k++) {
-            uint64_t good = reach->good_ms[roster->nodes[i] - 1][roster->nodes[k] - 1];
-            if (i != k && (good == 0 || good < since)) {
-                return false;
-            }
-        }
-    }
-    return true;
+    return roster_lines_work(roster, look->view, since);
 }
 
 static bool next_place(struct look *look)

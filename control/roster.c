@@ -212,6 +212,20 @@ uint32_t roster_drained(const struct state *state, const struct state_job *job)
     return 0;
 }
 
+bool roster_lines_work(const struct roster *roster, const struct coordinator_view *view,
+                       uint64_t since_ms)
+{
+    for (uint32_t i = 0; view->reach != NULL && i < roster->count; i++) {
+        for (uint32_t k = 0; k < roster->count; k++) {
+            uint64_t good = view->reach->good_ms[roster->nodes[i] - 1][roster->nodes[k] - 1];
+            if (i != k && (good == 0 || good < since_ms)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 bool roster_regroup(const struct state *state, const struct coordinator_view *view,
                     const struct state_job *job, char *text, size_t capacity)
 {
@@ -228,8 +242,8 @@ bool roster_regroup(const struct state *state, const struct coordinator_view *vi
     }
     struct roster roster;
     roster_choose(state, view, job, UINT64_MAX, &roster);
-    if (roster.missing_count > 0) {
-        return false;
+    if (roster.missing_count > 0 || !roster_lines_work(&roster, view, 0)) {
+        return false; /* Else a job that runs would stop, and wait for the line. */
     }
     uint32_t fresh = 0;
     for (uint32_t i = 0; i < roster.count && fresh == 0; i++) {

@@ -27,8 +27,12 @@ struct roster {
 void roster_choose(const struct state *state, const struct coordinator_view *view,
                    const struct state_job *job, uint64_t waited_ms, struct roster *ret_roster);
 
-/* The active job would be better off with other participants: more of them, or without one that is
- * drained. The reason for people; false: leave it. */
+/* Whether every line between two of them was found to work, since then; true where nobody looks. */
+bool roster_lines_work(const struct roster *roster, const struct coordinator_view *view,
+                       uint64_t since_ms);
+
+/* The active job would be better off with other participants: more of them (whose lines work),
+ * or without one that is drained. The reason for people; false: leave it. */
 bool roster_regroup(const struct state *state, const struct coordinator_view *view,
                     const struct state_job *job, char *text, size_t capacity);
 

@@ -304,6 +304,16 @@ START_TEST(a_node_that_comes_is_used_from_a_step_boundary)
     view.nodes[3].heard = true;
     ck_assert(roster_regroup(&state, &view, state.jobs[0], text, sizeof(text)));
     ck_assert_str_eq(text, "node 'd' joins");
+    static struct coordinator_reach reach; /* It can be used only where its lines work. */
+    view.reach = &reach;
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t k = 0; k < 4; k++) {
+            reach.good_ms[i][k] = i == k || (i == 1 && k == 3) ? 0 : 5;
+        }
+    }
+    ck_assert(!roster_regroup(&state, &view, state.jobs[0], text, sizeof(text)));
+    reach.good_ms[1][3] = 5;
+    ck_assert(roster_regroup(&state, &view, state.jobs[0], text, sizeof(text)));
     struct command c = {.kind = COMMAND_STOP};
     c.stop.job = 1;
     c.stop.turn = state.jobs[0]->turn;
