@@ -113,7 +113,7 @@ static void say_news(struct daemon *daemon, uint32_t from, uint32_t to, bool fai
     char name[FACTS_NAME_SIZE];
     (void)snprintf(name, sizeof(name), "%s", a); /* members_find() may give the same twice. */
     const char *b = members_find(daemon, to)->name;
-    bool leads = control_leads(daemon->control);
+    bool leads = daemon->was_leading;
     if (pair->code != 0 && !failed_before && leads) {
         daemon_event(daemon, "pre-flight: %s", pair->text);
     } else if (pair->code == 0 && failed_before && leads) {

@@ -2,7 +2,6 @@
 over TLS; every node tells the whole matrix; whoever starts again is looked at again, the others are not. A node that
 advertises a port that leads nowhere, which no control connection needs, holds the job with the pair, the direction, the
 address and what to do, and the job goes on by itself when the port leads to it."""
-import json
 import tempfile
 import time
 
@@ -119,6 +118,39 @@ def quick(folder):
         claims.claim(all(after[k]["bytes_per_s"] == before[k]["bytes_per_s"] for k in before), "no job looks again within 10 minutes")
 
 
+def far_apart():
+    """Five nodes, 50 ms each way between all of them, over a proxy."""
+    cluster = Cluster(nodes=5, start=False)
+    ways = {}
+    for node, port in zip(cluster.nodes, free_ports(5)):
+        node.advertise = f"127.0.0.1:{port}"
+        ways[port] = ("127.0.0.1", node.port)
+    for node in cluster.nodes:
+        node.write_config()
+    with DelayProxy(ways, 0.05), cluster:
+        cluster.start(60)
+        cluster.wait_alive(60)
+        begin = time.monotonic()
+        pairs = looked_at(cluster)
+        seconds = time.monotonic() - begin
+        trips = [pair["round_trip_ms"] for pair in pairs.values()]
+        print(f"100 ms: {len(pairs)} lines: all looked at {seconds:.1f} s after all were alive; {min(trips):.0f} to {max(trips):.0f} ms",
+              flush=True)
+        claims.claim(len(pairs) == 20 and seconds < 10, f"within 10 s: {seconds:.1f}")
+        claims.claim(min(trips) >= 100, f"no round trip below 100 ms: {min(trips)}")
+
+
+def many():
+    """Eight nodes, 56 lines over TLS, at once."""
+    with Cluster(nodes=8, secure=True, roles={name: "spare" for name in "fgh"}) as cluster:
+        cluster.wait_alive(60)
+        begin = time.monotonic()
+        pairs = looked_at(cluster)
+        seconds = time.monotonic() - begin
+        print(f"8 nodes, {len(pairs)} lines: all looked at {seconds:.1f} s after all were alive", flush=True)
+        claims.claim(len(pairs) == 56 and seconds < 10, f"within 10 s: {seconds:.1f}")
+
+
 with tempfile.TemporaryDirectory() as scratch:
     for secure in (False, True):
         with Cluster(nodes=3, secure=secure) as three:
@@ -127,4 +159,6 @@ with tempfile.TemporaryDirectory() as scratch:
                 restarted(three)
     leads_nowhere(scratch)
     quick(scratch)
+    many()
+    far_apart()
 claims.end()

@@ -143,10 +143,34 @@ def slow_line():
         claims.claim("the line from node c to node a is slow" in cluster.ctl("nodes").stdout, "nodes says it")
 
 
+def bad_newcomer(folder):
+    """An elastic job that runs does not stop for a node that comes and whose line to another one does not work."""
+    path = write_job(folder, steps=60000, every=500, more="elastic: yes\n", name="elastic")
+    with network.NetCluster(nodes=3, start=False) as cluster:
+        a, b, c = cluster.nodes
+        for node in (a, b):
+            node.start()
+        leader = cluster.wait_leader(30)
+        job_id = cluster.submit(path, node=leader)
+
+        def runs():
+            job = cluster.job(job_id, node=leader)
+            return job if job["state"] == "running" and job["step"] else None
+        generation = cluster.wait_for(runs, 60, "the job to run with two nodes")["generation"]
+        cluster.rule("ip", "saddr", c.host, "ip", "daddr", a.host, "tcp", "dport", str(a.port), "drop")
+        c.start()
+        cluster.wait_for(lambda: pairs(cluster, leader).get(("c", "a"), {}).get("state") == "failed", 30, "the line to be named")
+        time.sleep(6)  # A node that comes is used after 3 s.
+        job = cluster.job(job_id, node=leader)
+        claims.claim(job["state"] == "running" and job["generation"] == generation, f"the job runs on: {job['state']}, {job['generation']}")
+        cluster.ctl("job", "cancel", str(job_id), node=leader)
+
+
 with tempfile.TemporaryDirectory() as folder:
     job = write_job(folder, steps=16, every=8, name="held")
     blocked_port(job)
     dropped_packets(job)
     lost_full_size(job)
     slow_line()
+    bad_newcomer(folder)
 claims.end()
