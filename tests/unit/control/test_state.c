@@ -213,87 +213,6 @@ START_TEST(every_entry_given_twice_changes_nothing_the_second_time)
 }
 END_TEST
 
-START_TEST(the_last_vote_commits_and_an_abort_behind_it_changes_nothing)
-{
-    agreed_init(&state, 3);
-    agreed_to_running(&state, 1);
-    ck_assert_int_eq(agreed_begin(&state, 1, 50, false), STATE_CHANGED);
-    ck_assert_int_eq(agreed_vote(&state, 1, 3), STATE_CHANGED);
-    ck_assert_int_eq(agreed_vote(&state, 1, 1), STATE_CHANGED);
-    ck_assert_uint_eq(state_votes(job()->open), 2);
-    ck_assert_int_eq(agreed_vote(&state, 1, 1), STATE_IGNORED);
-    ck_assert_int_eq(agreed_vote(&state, 1, 2), STATE_CHANGED);
-    ck_assert_ptr_null(job()->open);
-    ck_assert_int_eq(agreed_abort(&state, 1, 1), STATE_IGNORED);
-    const struct state_epoch *epoch = state_newest_epoch(job());
-    ck_assert_uint_eq(epoch->epoch, 1);
-    ck_assert_uint_eq(epoch->decided_index, state.applied_index - 1);
-    ck_assert_uint_eq(epoch->parameter_sha256[0], 0x11);
-    ck_assert_uint_eq(epoch->shards[1].first, 3);
-    ck_assert_uint_eq(epoch->shards[1].end, 6);
-    ck_assert_uint_eq(epoch->shards[2].sha256[0], 3);
-    state_done(&state);
-}
-END_TEST
-
-START_TEST(an_abort_before_the_last_vote_wins_and_its_number_is_not_used_again)
-{
-    agreed_init(&state, 3);
-    agreed_to_running(&state, 1);
-    (void)agreed_begin(&state, 1, 50, false);
-    (void)agreed_vote(&state, 1, 1);
-    (void)agreed_vote(&state, 1, 2);
-    struct command last;
-    agreed_vote_command(&state, 1, 3, &last);
-    ck_assert_int_eq(agreed_abort(&state, 1, 1), STATE_CHANGED);
-    ck_assert_int_eq(agreed_apply(&state, &last, NULL), STATE_IGNORED);
-    ck_assert_ptr_null(state_newest_epoch(job()));
-    ck_assert_str_eq(job()->aborted_reason, "node 'b': disk full");
-    ck_assert_int_eq(agreed_begin(&state, 1, 50, false), STATE_IGNORED); /* tried already */
-    ck_assert_int_eq(agreed_begin(&state, 1, 60, false), STATE_CHANGED);
-    ck_assert_uint_eq(job()->open->epoch, 2);
-    state_done(&state);
-}
-END_TEST
-
-START_TEST(votes_of_another_world_do_not_count)
-{
-    agreed_init(&state, 3);
-    agreed_to_running(&state, 1);
-    (void)agreed_begin(&state, 1, 50, false);
-    struct command good;
-    agreed_vote_command(&state, 1, 2, &good);
-    struct command c = good;
-    c.prepared.incarnation = 9;
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.generation++;
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.step++;
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.epoch++;
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.node = 4;
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.holders[0] = 1; /* not with the node itself */
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    c = good;
-    c.prepared.holders_count = 2;
-    c.prepared.holders[1] = 2; /* one holder twice */
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    agreed_vote_command(&state, 1, 1, &c);
-    c.prepared.has_vectors = false; /* rank 0 owes the digests of the whole vectors */
-    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_IGNORED);
-    ck_assert_uint_eq(state_votes(job()->open), 0);
-    ck_assert_int_eq(agreed_apply(&state, &good, NULL), STATE_CHANGED);
-    state_done(&state);
-}
-END_TEST
-
 START_TEST(a_restarted_node_ends_the_generation_and_aborts_what_it_did_not_vote_for)
 {
     agreed_init(&state, 3);
@@ -433,63 +352,6 @@ START_TEST(a_late_stop_or_resume_of_an_earlier_turn_changes_nothing)
 }
 END_TEST
 
-START_TEST(success_needs_the_last_step_published)
-{
-    agreed_init(&state, 3);
-    agreed_to_running(&state, 1);
-    agreed_commit(&state, 1, 50, false);
-    ck_assert_int_eq(agreed_finish(&state, 1, OUTCOME_SUCCEEDED), STATE_IGNORED);
-    (void)agreed_begin(&state, 1, 100, true);
-    ck_assert_int_eq(job()->state, JOB_FINISHING);
-    ck_assert_int_eq(agreed_abort(&state, 1, 2), STATE_CHANGED);
-    ck_assert_int_eq(agreed_finish(&state, 1, OUTCOME_SUCCEEDED), STATE_IGNORED);
-    agreed_commit(&state, 1, 100, true); /* an ending capture is tried again */
-    ck_assert_int_eq(agreed_finish(&state, 1, OUTCOME_SUCCEEDED), STATE_CHANGED);
-    ck_assert_uint_eq(job()->result.epoch, 3);
-    ck_assert_uint_eq(job()->result.parameter_sha256[0], 0x11);
-    ck_assert(command_double_of(job()->result.loss_bits) == 0.25);
-    state_done(&state);
-}
-END_TEST
-
-START_TEST(a_job_whose_last_step_is_published_may_finish_in_a_new_generation)
-{
-    agreed_init(&state, 3);
-    agreed_to_running(&state, 1);
-    agreed_commit(&state, 1, 100, true);
-    (void)agreed_interrupt(&state, 1);
-    (void)agreed_place(&state, 1);
-    ck_assert_int_eq(agreed_finish(&state, 1, OUTCOME_SUCCEEDED), STATE_IGNORED);
-    (void)agreed_partition(&state, 1);
-    ck_assert_int_eq(agreed_finish(&state, 1, OUTCOME_SUCCEEDED), STATE_CHANGED);
-    state_done(&state);
-}
-END_TEST
-
-START_TEST(collecting_keeps_what_is_asked_and_never_the_newest)
-{
-    agreed_init(&state, 3); /* keep: 2 */
-    agreed_to_running(&state, 1);
-    agreed_commit(&state, 1, 10, false);
-    agreed_publish(&state, 1, 1);
-    ck_assert_int_eq(agreed_collect(&state, 1, 1), STATE_IGNORED);
-    agreed_commit(&state, 1, 20, false);
-    agreed_publish(&state, 1, 2);
-    ck_assert_int_eq(agreed_collect(&state, 1, 1), STATE_IGNORED);
-    agreed_commit(&state, 1, 30, false);
-    ck_assert_int_eq(agreed_collect(&state, 1, 1), STATE_IGNORED); /* not yet published */
-    (void)agreed_published(&state, 1, 3, 1);
-    (void)agreed_published(&state, 1, 3, 2);
-    ck_assert_int_eq(agreed_collect(&state, 1, 1), STATE_IGNORED); /* by all */
-    (void)agreed_published(&state, 1, 3, 3);
-    ck_assert_int_eq(agreed_collect(&state, 1, 2), STATE_IGNORED); /* not the oldest */
-    ck_assert_int_eq(agreed_collect(&state, 1, 1), STATE_CHANGED);
-    ck_assert_uint_eq(job()->epochs_count, 2);
-    ck_assert_ptr_null(state_epoch(job(), 1));
-    state_done(&state);
-}
-END_TEST
-
 START_TEST(one_job_is_placed_at_a_time_oldest_first)
 {
     agreed_init(&state, 3);
@@ -590,9 +452,6 @@ Suite *unit_suite(void)
     TCase *tests = tcase_create("state");
     tcase_add_test(tests, each_entry_in_each_state_does_what_the_drawing_says);
     tcase_add_test(tests, every_entry_given_twice_changes_nothing_the_second_time);
-    tcase_add_test(tests, the_last_vote_commits_and_an_abort_behind_it_changes_nothing);
-    tcase_add_test(tests, an_abort_before_the_last_vote_wins_and_its_number_is_not_used_again);
-    tcase_add_test(tests, votes_of_another_world_do_not_count);
     tcase_add_test(tests, a_restarted_node_ends_the_generation_and_aborts_what_it_did_not_vote_for);
     tcase_add_test(tests, a_generation_is_placed_with_the_incarnations_that_are_known);
     tcase_add_test(tests, fewer_coordinates_than_participants_leave_the_last_out);
@@ -600,9 +459,6 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_pause_ends_behind_the_publication_that_it_asked_for);
     tcase_add_test(tests, a_node_that_goes_holds_the_job_even_when_it_is_interrupted_first);
     tcase_add_test(tests, a_late_stop_or_resume_of_an_earlier_turn_changes_nothing);
-    tcase_add_test(tests, success_needs_the_last_step_published);
-    tcase_add_test(tests, a_job_whose_last_step_is_published_may_finish_in_a_new_generation);
-    tcase_add_test(tests, collecting_keeps_what_is_asked_and_never_the_newest);
     tcase_add_test(tests, one_job_is_placed_at_a_time_oldest_first);
     tcase_add_test(tests, the_oldest_ended_job_is_forgotten_and_live_ones_never);
     tcase_add_test(tests, texts_are_bounded_in_sum);
