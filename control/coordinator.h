@@ -19,10 +19,10 @@
  *   a participant is drained, or an elastic job could have       STOP (regroup)
  *     more nodes, for a while
  *   no job is active, no publication open, all nodes of the      PLACE: at once, then after
- *     next one were heard since it was interrupted, and every       1, 2, 4, 8 s (attempts)
+ *     next one were heard since it was interrupted, and every      1, 2, 4, 8 s (attempts)
  *     line between two of them was found to work within
- *     COORDINATOR_FRESH_MS, after two interruptions in a row
- *     since the last
+ *     COORDINATOR_FRESH_MS (after two interruptions in a row:
+ *     since the last one)
  *
  * A job's nodes: control/roster.h.
  *

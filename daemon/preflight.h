@@ -3,9 +3,11 @@
  *
  *   the leader  orders a look (ProbeAsk): of a line that nobody has looked at yet, as soon as both
  *               nodes are there; of the lines of the job that is placed next, where the last look
- *               is too old (coordinator.h) or has failed 2 s ago; of others that failed, each
- * minute a node      looks, at most once a second at each other, one round at a time, and tells
+ *               is too old (coordinator.h) or failed 2 s ago; of others that failed, each 15 s
+ *
+ *   a node      looks, at most once a second at each other, one round at a time, and tells
  *               everybody its row (ProbeRow): all that it has found. Whoever connects gets it too
+ *
  *   every node  keeps all rows, so that a new leader need not look again
  *
  * What was found counts for the two incarnations and the address only. An order is taken from the
@@ -24,7 +26,7 @@
 
 #define PREFLIGHT_TEXT_SIZE    400
 #define PREFLIGHT_AGAIN_MS     2000U  /* a line that a job waits for and that does not work */
-#define PREFLIGHT_FAILED_MS    60000U /* ... that none waits for */
+#define PREFLIGHT_FAILED_MS    15000U /* ... that none waits for */
 #define PREFLIGHT_ANSWER_MS    11000U /* for a node to answer an order; a round takes 9 s at most */
 #define PREFLIGHT_LEAST_MS     1000U  /* between two looks at the same node */
 #define PREFLIGHT_TELL_MS      250U   /* between two rows while a round goes on */

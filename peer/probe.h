@@ -9,8 +9,9 @@
  *                                  <──   PONG, the same
  *   BEGIN u32 bytes, u32 ms        ──>
  *   DATA                           ──>   frames of 1, 2, 4 … 64, 64, … KiB
- *                                  <──   GOT u64 bytes, u64 ns; of the later part u64 bytes, u64
- * ns: when all bytes are there or the time is over (closes)
+ *                                  <──   GOT u64 bytes, u64 ns, and of the later part the same:
+ *                                        once all bytes are there, or the time is over
+ *   (closes)
  *
  *   step        what it has shown when it is over
  *   CONNECT     the port answers

@@ -29,6 +29,10 @@ class DelayProxy:
                 lambda reader, writer, target=target: self.carry(reader, writer, target), self.host, port))
         self.ready.set()
         self.loop.run_forever()
+        carried = asyncio.all_tasks(self.loop)
+        for task in carried:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*carried, return_exceptions=True))
 
     async def carry(self, reader, writer, target):
         try:

@@ -145,7 +145,7 @@ def slow_line():
 
 def bad_newcomer(folder):
     """An elastic job that runs does not stop for a node that comes and whose line to another one does not work."""
-    path = write_job(folder, steps=60000, every=500, more="elastic: yes\n", name="elastic")
+    path = write_job(folder, steps=20000000, every=1000000, more="elastic: yes\n", name="elastic")
     with network.NetCluster(nodes=3, start=False) as cluster:
         a, b, c = cluster.nodes
         for node in (a, b):
@@ -163,6 +163,14 @@ def bad_newcomer(folder):
         time.sleep(6)  # A node that comes is used after 3 s.
         job = cluster.job(job_id, node=leader)
         claims.claim(job["state"] == "running" and job["generation"] == generation, f"the job runs on: {job['state']}, {job['generation']}")
+        cluster.heal()
+        begin = time.monotonic()
+
+        def with_three():
+            job = cluster.job(job_id, node=leader)
+            return job if job["state"] == "running" and job["nodes"] == 3 else None
+        cluster.wait_for(with_three, 90, "the job to go on with the third node")
+        print(f"an elastic job has the newcomer {time.monotonic() - begin:.1f} s after its line was mended", flush=True)
         cluster.ctl("job", "cancel", str(job_id), node=leader)
 
 
