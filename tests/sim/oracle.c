@@ -280,8 +280,9 @@ static void check_majority(struct node *node, uint64_t index, uint64_t term)
 {
     struct world *world = node->world;
     const struct raft *raft = control_raft(node->control);
-    bool changes =
-        world->stats.group_changes > 1 || world->stats.wipes > 0 || !raft_group_settled(raft);
+    bool changes = world->options.member_ms != 0 || world->options.wipe_ms != 0 ||
+                   world->stats.group_changes > 1 || world->stats.wipes > 0 ||
+                   !raft_group_settled(raft);
     if ((changes && raft_role(raft) != RAFT_LEADER) ||
         is_held(world, raft_group(raft), index, term) ||
         (changes && is_held(world, &world->agreed, index, term))) {
