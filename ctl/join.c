@@ -1,5 +1,5 @@
-/* cluster join: a key is made here, the authority is checked by the token's pin, and only then the
- * token's secret is shown to it (trust/join.h). */
+/* cluster join: a key is made here, the authority is checked by the token's pin, and both sides prove
+ * that they know the token, which is not sent (trust/join.h). */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>

@@ -236,6 +236,14 @@ static int sign_locked(const char *folder, const struct trust_identity *identity
     return code;
 }
 
+int authority_check_request(const void *request, size_t request_size, struct err *err)
+{
+    EVP_PKEY *public_key = NULL;
+    int code = issue_request_key(request, request_size, &public_key, err);
+    EVP_PKEY_free(public_key);
+    return code;
+}
+
 int authority_sign(const char *folder, const struct trust_identity *identity, unsigned days,
                    const void *request, size_t request_size, struct buf *certificate_pem,
                    struct buf *ca_pem, struct err *err)

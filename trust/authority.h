@@ -3,7 +3,7 @@
  *
  *   ca.crt      its certificate: what every node has too
  *   ca.key      its key, mode 0600
- *   tokens      one token a line: id, SHA-256 of its secret, end, uses left; mode 0600
+ *   tokens      one token a line: id, what checks its secret, end, uses left; mode 0600
  *   issued      one certificate a line: when, what, until when; for the operator
  *
  * Calls read and write files; any thread, any process (the folder is locked meanwhile). */
@@ -23,6 +23,7 @@
 #define TOKEN_ID_SIZE         13 /* texts, with the terminating zero */
 #define TOKEN_SECRET_SIZE     44
 #define TOKEN_TEXT_SIZE       128
+#define TOKEN_KEY_SIZE        32
 
 enum authority_key { AUTHORITY_P256, AUTHORITY_ED25519 };
 
@@ -40,6 +41,8 @@ int authority_request_of(const char *key_file, struct buf *request, struct err *
 /* Replaces the file as a whole, synced: mode 0600 for secrets, else 0644. */
 int authority_write(const char *path, bool secret, const struct buf *bytes, struct err *err);
 void authority_wipe(struct buf *bytes); /* overwrites and frees */
+/* Whether a request can be signed: its size, its key's kind, its signature. ERR_PROTO. */
+int authority_check_request(const void *request, size_t request_size, struct err *err);
 /* Signs: appends the certificate and the authority's (PEM). The identity's kind, cluster (must be
  * the authority's) and name count, not what the request says; days 0: AUTHORITY_LEAF_DAYS. */
 int authority_sign(const char *folder, const struct trust_identity *identity, unsigned days,
@@ -51,8 +54,8 @@ int authority_bundle(const char *folder, const struct trust_identity *identity, 
                      enum authority_key kind, const char *output, struct err *err);
 
 /* ------------------------------------------------------------------ tokens
- * "cpl1.PIN.ID.SECRET": PIN is SHA-256 of the authority's SPKI, SECRET 32 random bytes, both in
- * base64url. */
+ * "cpl2.PIN.ID.SECRET": PIN is SHA-256 of the authority's SPKI, SECRET 32 random bytes, both in
+ * base64url. The secret leaves neither side: each proves that it knows it (proof.h). */
 
 struct token {
     uint8_t pin[32];
@@ -60,13 +63,22 @@ struct token {
     char secret[TOKEN_SECRET_SIZE];
 };
 
+/* All that the authority keeps of a secret; it finds no secret, and lets nobody join. */
+struct token_verifier {
+    uint8_t host[TOKEN_KEY_SIZE];   /* proves to the joiner who the host is */
+    uint8_t joiner[TOKEN_KEY_SIZE]; /* a public key: checks the joiner's proof */
+};
+
 int token_parse(const char *text, struct token *ret_token, struct err *err);
-/* Makes one; only the secret's digest is stored. */
+/* Makes one; only its verifier is stored. */
 int token_make(const char *folder, uint64_t ttl_s, unsigned uses, char text[TOKEN_TEXT_SIZE],
                struct err *err);
-/* Checks id and secret and takes so many uses, durably, before anything is signed: 0 only checks,
- * -1 gives one back. ERR_AUTH: no such token or another secret (not told apart), used up, expired.
- */
-int token_redeem(const char *folder, const char *id, const char *secret, int uses, struct err *err);
+/* What checks the token of that id. ERR_AUTH: none, used up, expired. */
+int token_find(const char *folder, const char *id, struct token_verifier *ret_verifier,
+               struct err *err);
+/* Takes so many uses, durably, before anything is signed; -1 gives one back. The verifier must be
+ * the id's still. ERR_AUTH as above. */
+int token_take(const char *folder, const char *id, const struct token_verifier *verifier, int uses,
+               struct err *err);
 
 #endif

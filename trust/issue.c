@@ -1,6 +1,7 @@
 #include "trust/issue.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/assert.h"
@@ -152,7 +153,11 @@ int issue_request_key(const void *request, size_t size, EVP_PKEY **ret_key, stru
     X509_REQ *parsed = size <= AUTHORITY_REQUEST_MAX ? d2i_X509_REQ(NULL, &at, (long)size) : NULL;
     EVP_PKEY *key = parsed != NULL ? X509_REQ_get_pubkey(parsed) : NULL;
     int kind = key != NULL ? EVP_PKEY_get_base_id(key) : 0;
-    bool known = kind == EVP_PKEY_ED25519 || (kind == EVP_PKEY_EC && EVP_PKEY_get_bits(key) == 256);
+    char group[32] = "";
+    bool named = kind == EVP_PKEY_EC &&
+                 EVP_PKEY_get_group_name(key, group, sizeof(group), NULL) == 1 &&
+                 strcmp(group, "prime256v1") == 0; /* not by explicit parameters, nor 256 others */
+    bool known = kind == EVP_PKEY_ED25519 || named;
     bool good = known && X509_REQ_verify(parsed, key) == 1;
     X509_REQ_free(parsed);
     ERR_clear_error();

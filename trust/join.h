@@ -3,13 +3,17 @@
  *
  *   joiner                                   host
  *   (checks that the authority shown is the one whose digest the token pins)
- *   "cpj1", token's id and secret     ──>    59 bytes, compared; nothing else is read before
- *                                     <──    u32 size, i32 code, sentence
- *   u32 size, name, address, role,    ──>    admitted by the cluster, one use of the token taken,
- *   request for a certificate                signed
+ *   "cpj2", token's id                ──>    16 bytes; is there such a token?
+ *                                     <──    u32 size, i32 code, sentence, proof (32)
+ *   (checks the proof: who answers is who has the token's verifier, on this very connection)
+ *   u32 size, proof (64), name,       ──>    the proof is checked, then the request; one use of the
+ *   address, role, request for a             token is taken, the cluster admits, signed
+ *   certificate
  *                                     <──    u32 size, i32 code, sentence, cluster, certificate,
  *                                            the authority's, the members
+ *   (checks that the certificate is of the pinned authority for its name and key)
  *
+ * The proofs (proof.h) hold on one TLS connection only, and the secret itself is never sent.
  * Integers little endian; texts are u32 size and bytes. Both sides block, with one deadline for the
  * whole: never on a loop. Stands on base. */
 #ifndef COPPELIUS_TRUST_JOIN_H
@@ -22,9 +26,9 @@
 #define JOIN_ADDRESS_SIZE 24
 #define JOIN_ROLE_SIZE    16
 #define JOIN_QUESTION_MAX 8192
-#define JOIN_TOKEN_MS     4000 /* for the token: until then anybody may hold the place */
+#define JOIN_PROOF_MS     4000 /* for the proof: until then anybody may hold the place */
 #define JOIN_ANSWER_MAX   65536
-#define JOIN_FIRST_SIZE   (4 + TOKEN_ID_SIZE - 1 + TOKEN_SECRET_SIZE - 1)
+#define JOIN_FIRST_SIZE   (4 + TOKEN_ID_SIZE - 1)
 
 struct join_wish {
     char name[TRUST_NAME_SIZE];
@@ -55,7 +59,8 @@ struct join_host {
     const char *cluster;
     void *context;
     /* Whether the cluster takes it: a member from now on; `members` gets the lines. Called before
-     * anything is signed, on the serving thread; ERR_STATE with a sentence. */
+     * anything is signed and after all else was checked, on the serving thread; ERR_STATE with a
+     * sentence. */
     int (*admit)(void *context, const struct join_wish *wish, struct buf *members, struct err *err);
 };
 

@@ -15,7 +15,8 @@
 static const unsigned char alpn_peer[] = "\x0b"
                                          "coppelius/1";
 static const unsigned char alpn_join[] = "\x10"
-                                         "coppelius-join/1";
+                                         "coppelius-join/2";
+static const char exporter_label[] = "EXPORTER-coppelius-join-2";
 
 struct tls *tls_of(const SSL *ssl)
 {
@@ -185,6 +186,11 @@ static int finish(struct tls *tls, struct err *err)
     tls->key_size = id == 0x1302 ? 32 : 16;
     if (tls_keys_install(tls, err) != 0) {
         return err->code;
+    }
+    if (tls->protocol == TLS_JOIN &&
+        SSL_export_keying_material(tls->ssl, tls->exporter, sizeof(tls->exporter), exporter_label,
+                                   sizeof(exporter_label) - 1, NULL, 0, 0) != 1) {
+        return err_set(err, ERR_INTERNAL, "the handshake exports no keys");
     }
     char *rest = NULL;
     long rest_size = BIO_get_mem_data(tls->from_peer, &rest);
@@ -408,6 +414,7 @@ void tls_free(struct tls *tls)
     end_openssl(tls);
     tls_keys_done(&tls->reads);
     tls_keys_done(&tls->writes);
+    OPENSSL_cleanse(tls->exporter, sizeof(tls->exporter));
     tls_buffers_done(tls);
     free(tls);
 }

@@ -14,6 +14,7 @@
 #include "trust/authority_folder.h"
 #include "trust/pem.h"
 #include "trust/openssl.h"
+#include "trust/proof.h"
 
 #define ID_BYTES     9  /* 12 characters */
 #define SECRET_BYTES 32 /* 43 */
@@ -21,7 +22,7 @@
 /* A line of the file. */
 struct entry {
     char id[TOKEN_ID_SIZE];
-    char digest[SHA256_HEX_SIZE]; /* of the secret's text */
+    struct token_verifier verifier;
     int64_t ends;
     unsigned uses;
 };
@@ -68,7 +69,8 @@ int token_parse(const char *text, struct token *ret_token, struct err *err)
     char parts[4][64] = {"", "", "", ""};
     int got =
         sscanf(text, "%63[^.].%63[^.].%63[^.].%63[^.\n ]", parts[0], parts[1], parts[2], parts[3]);
-    bool good = got == 4 && strlen(text) < TOKEN_TEXT_SIZE && strcmp(parts[0], "cpl1") == 0 &&
+    bool old = strcmp(parts[0], "cpl1") == 0;
+    bool good = got == 4 && strlen(text) < TOKEN_TEXT_SIZE && strcmp(parts[0], "cpl2") == 0 &&
                 is_base64url(parts[1], 43) && is_base64url(parts[2], TOKEN_ID_SIZE - 1) &&
                 is_base64url(parts[3], TOKEN_SECRET_SIZE - 1) &&
                 from_base64url(parts[1], token.pin);
@@ -79,17 +81,34 @@ int token_parse(const char *text, struct token *ret_token, struct err *err)
     }
     OPENSSL_cleanse(parts, sizeof(parts));
     OPENSSL_cleanse(&token, sizeof(token));
+    if (old) {
+        return err_set(err, ERR_USAGE,
+                       "this token is of an earlier version; make another with `coppeliusctl "
+                       "cluster token`");
+    }
     return good ? 0
                 : err_set(err, ERR_USAGE,
-                          "this is no token: one line cpl1.… as `coppeliusctl cluster token` "
+                          "this is no token: one line cpl2.… as `coppeliusctl cluster token` "
                           "printed it is needed, whole");
 }
 
-static void digest_hex(const char *secret, char hex[SHA256_HEX_SIZE])
+static bool is_of_before(const char *line)
 {
-    uint8_t digest[SHA256_SIZE];
-    sha256_of(secret, strlen(secret), digest);
-    sha256_hex(digest, hex);
+    char id[TOKEN_ID_SIZE];
+    char digest[SHA256_HEX_SIZE];
+    int64_t ends = 0;
+    unsigned uses = 0;
+    return sscanf(line, "%12s %64s %" SCNd64 " %u", id, digest, &ends, &uses) == 4;
+}
+
+static bool read_entry(const char *line, struct entry *entry)
+{
+    char host[SHA256_HEX_SIZE];
+    char joiner[SHA256_HEX_SIZE];
+    return sscanf(line, "%12s %64s %64s %" SCNd64 " %u", entry->id, host, joiner, &entry->ends,
+                  &entry->uses) == 5 &&
+           sha256_from_hex(host, entry->verifier.host) == 0 &&
+           sha256_from_hex(joiner, entry->verifier.joiner) == 0;
 }
 
 /* The tokens that have not expired; at most AUTHORITY_TOKENS_MAX. */
@@ -110,8 +129,11 @@ static int read_entries(const char *path, struct entry *entries, size_t *ret_cou
              line != NULL && *ret_count < AUTHORITY_TOKENS_MAX;
              line = strtok_r(NULL, "\n", &rest)) {
             struct entry entry;
-            if (sscanf(line, "%12s %64s %" SCNd64 " %u", entry.id, entry.digest, &entry.ends,
-                       &entry.uses) != 4) {
+            bool good = read_entry(line, &entry);
+            if (!good && is_of_before(line)) {
+                continue; /* Void; gone with the next write. */
+            }
+            if (!good) {
                 code = err_set(err, ERR_DAMAGED,
                                "'%s' has a line that is no token; remove the file: tokens that "
                                "were given out are then void",
@@ -130,8 +152,12 @@ static int write_entries(const char *path, const struct entry *entries, size_t c
 {
     struct buf bytes = BUF_NONE;
     for (size_t i = 0; i < count; i++) {
-        buf_print(&bytes, "%s %s %" PRId64 " %u\n", entries[i].id, entries[i].digest,
-                  entries[i].ends, entries[i].uses);
+        char host[SHA256_HEX_SIZE];
+        char joiner[SHA256_HEX_SIZE];
+        sha256_hex(entries[i].verifier.host, host);
+        sha256_hex(entries[i].verifier.joiner, joiner);
+        buf_print(&bytes, "%s %s %s %" PRId64 " %u\n", entries[i].id, host, joiner, entries[i].ends,
+                  entries[i].uses);
     }
     int code = pem_write_file(path, /* secret= */ true, bytes.size > 0 ? bytes.bytes : NULL,
                               bytes.size, err);
@@ -198,11 +224,11 @@ int token_make(const char *folder, uint64_t ttl_s, unsigned uses, char text[TOKE
         ASSERT(RAND_bytes(random, sizeof(random)) == 1);
         to_base64url(random, ID_BYTES, made->id);
         to_base64url(random + ID_BYTES, SECRET_BYTES, secret);
-        digest_hex(secret, made->digest);
+        proof_verifier(secret, &made->verifier);
         made->ends = (int64_t)time(NULL) + (int64_t)ttl_s;
         made->uses = uses;
         code = write_entries(path, entries, count + 1, err);
-        (void)snprintf(text, TOKEN_TEXT_SIZE, "cpl1.%s.%s.%s", pin, made->id, secret);
+        (void)snprintf(text, TOKEN_TEXT_SIZE, "cpl2.%s.%s.%s", pin, made->id, secret);
         OPENSSL_cleanse(random, sizeof(random));
         OPENSSL_cleanse(secret, sizeof(secret));
     }
@@ -211,35 +237,50 @@ int token_make(const char *folder, uint64_t ttl_s, unsigned uses, char text[TOKE
     return code;
 }
 
-static int redeem(struct entry *entries, size_t count, const char *id, const char *secret, int uses,
-                  struct err *err)
+static struct entry *find(struct entry *entries, size_t count, const char *id)
 {
-    char digest[SHA256_HEX_SIZE];
-    digest_hex(secret, digest);
     for (size_t i = 0; i < count; i++) {
-        struct entry *entry = &entries[i];
-        if (strcmp(entry->id, id) != 0 ||
-            CRYPTO_memcmp(entry->digest, digest, SHA256_HEX_SIZE - 1) != 0) {
-            continue;
+        if (strcmp(entries[i].id, id) == 0) {
+            return &entries[i];
         }
-        if (entry->ends <= (int64_t)time(NULL)) {
-            return err_set(
-                err, ERR_AUTH,
-                "this token has expired; make another with `coppeliusctl cluster token`");
-        }
-        if (entry->uses == 0 && uses >= 0) {
-            return err_set(err, ERR_AUTH,
-                           "this token is used up; make another with `coppeliusctl cluster token`");
-        }
-        entry->uses = (unsigned)((int)entry->uses - uses);
-        return 0;
     }
-    return err_set(err, ERR_AUTH,
-                   "this authority has no such token; make one with `coppeliusctl cluster token` "
-                   "where the authority is");
+    return NULL;
 }
 
-int token_redeem(const char *folder, const char *id, const char *secret, int uses, struct err *err)
+/* entry NULL: there is none. */
+static int check(const struct entry *entry, struct err *err)
+{
+    if (entry == NULL) {
+        return err_set(
+            err, ERR_AUTH,
+            "this authority has no such token; make one with `coppeliusctl cluster token` "
+            "where the authority is");
+    }
+    if (entry->ends <= (int64_t)time(NULL)) {
+        return err_set(err, ERR_AUTH,
+                       "this token has expired; make another with `coppeliusctl cluster token`");
+    }
+    if (entry->uses == 0) {
+        return err_set(err, ERR_AUTH,
+                       "this token is used up; make another with `coppeliusctl cluster token`");
+    }
+    return 0;
+}
+
+static int take(struct entry *entry, const struct token_verifier *verifier, int uses,
+                struct err *err)
+{
+    bool same = entry != NULL && memcmp(&entry->verifier, verifier, sizeof(*verifier)) == 0;
+    if ((!same || uses > 0) && check(same ? entry : NULL, err) != 0) {
+        return err->code;
+    }
+    entry->uses = (unsigned)((int)entry->uses - uses);
+    return 0;
+}
+
+/* Reads the file, locked; uses 0: finds only. */
+static int with_entry(const char *folder, const char *id, struct token_verifier *verifier, int uses,
+                      struct err *err)
 {
     struct entry *entries = calloc(AUTHORITY_TOKENS_MAX, sizeof(*entries));
     char path[AUTHORITY_PATH_SIZE];
@@ -250,10 +291,31 @@ int token_redeem(const char *folder, const char *id, const char *secret, int use
     int code = authority_lock(folder, &lock, err);
     if (code == 0) {
         code = read_entries(path, entries, &count, err);
-        code = code != 0 ? code : redeem(entries, count, id, secret, uses, err);
-        code = code != 0 || uses == 0 ? code : write_entries(path, entries, count, err);
+        struct entry *entry = find(entries, count, id);
+        if (code == 0 && uses == 0) {
+            code = check(entry, err);
+            *verifier = code == 0 ? entry->verifier : *verifier;
+        } else if (code == 0) {
+            code = take(entry, verifier, uses, err);
+            code = code != 0 ? code : write_entries(path, entries, count, err);
+        }
         (void)close(lock);
     }
+    OPENSSL_cleanse(entries, AUTHORITY_TOKENS_MAX * sizeof(*entries));
     free(entries);
     return code;
+}
+
+int token_find(const char *folder, const char *id, struct token_verifier *ret_verifier,
+               struct err *err)
+{
+    return with_entry(folder, id, ret_verifier, 0, err);
+}
+
+int token_take(const char *folder, const char *id, const struct token_verifier *verifier, int uses,
+               struct err *err)
+{
+    struct token_verifier same = *verifier;
+    ASSERT(uses == 1 || uses == -1);
+    return with_entry(folder, id, &same, uses, err);
 }

@@ -109,7 +109,7 @@ struct tls;
 /* What is spoken inside, agreed on in the handshake (ALPN). */
 enum tls_protocol {
     TLS_PEER, /* "coppelius/1": frames; both sides show a certificate */
-    TLS_JOIN, /* "coppelius-join/1": the dialer shows a token inside (authority.h) */
+    TLS_JOIN, /* "coppelius-join/2": the dialer proves inside that it has a token (join.h) */
 };
 
 #define TLS_HANDSHAKE_MAX (32U << 10) /* bytes from the other side before it is known */

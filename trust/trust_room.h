@@ -22,6 +22,7 @@
 #define RECORD_KEY_USES      (UINT64_C(1) << 23) /* AES-GCM's bound is 2^24.5 (RFC 8446 5.5) */
 #define TLS_SECRET_SIZE_MAX  48
 #define TLS_BUFFER_SIZE      (6 * (RECORD_CONTENT_MAX + RECORD_OVERHEAD))
+#define TLS_EXPORTER_SIZE    32
 #define TLS_UPDATES_IN_A_ROW 16 /* key updates with no data between them */
 
 enum record_type { RECORD_ALERT = 21, RECORD_HANDSHAKE = 22, RECORD_DATA = 23 };
@@ -86,7 +87,8 @@ struct tls {
     enum trust_failure failure;
     struct err why; /* what the verification found */
 
-    bool sha384; /* the suite's hash */
+    uint8_t exporter[TLS_EXPORTER_SIZE]; /* of a join: names this connection, for proof.h */
+    bool sha384;                         /* the suite's hash */
     int key_size;
     struct tls_direction reads, writes;
     uint64_t records_max;
@@ -110,6 +112,7 @@ int trust_verify_pinned(X509_STORE_CTX *store, void *context);
 bool trust_is_member(const struct trust *trust, const char *name);
 bool trust_is_removed(const struct trust *trust, const char *name);
 bool trust_is_authority_of(X509 *ca, X509 *certificate);
+bool trust_has_pin(X509 *certificate, const uint8_t pin[32]);
 
 /* trust.c */
 SSL_CTX *trust_context_new(void); /* TLS 1.3 and what else is the same for all; NULL: no memory */

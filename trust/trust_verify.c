@@ -178,7 +178,7 @@ int trust_verify(int good, X509_STORE_CTX *store)
     return check_identity(tls, store, certificate) ? 1 : 0;
 }
 
-static bool has_pin(X509 *certificate, const uint8_t pin[32])
+bool trust_has_pin(X509 *certificate, const uint8_t pin[32])
 {
     uint8_t digest[SHA256_SIZE];
     unsigned char *bytes = NULL;
@@ -204,7 +204,7 @@ int trust_verify_pinned(X509_STORE_CTX *store, void *context)
     ASSERT(trusted != NULL);
     for (int i = 0; i < sk_X509_num(shown); i++) {
         X509 *at = sk_X509_value(shown, i);
-        if (at != leaf && X509_check_ca(at) == 1 && has_pin(at, tls->pin)) {
+        if (at != leaf && X509_check_ca(at) == 1 && trust_has_pin(at, tls->pin)) {
             ASSERT(sk_X509_push(trusted, at) > 0);
             break;
         }

@@ -71,7 +71,7 @@ def main():
             refused(cluster, b, os.path.join(b.state, "tls", "node.key"), mode, "may be read by others")
         cluster.start()
         join = cluster.offline("cluster", "token", "--ttl", "1h", "--uses", "1", "--authority", cluster.authority).stdout.split()
-        join = next(word for word in join if word.startswith("cpl1."))
+        join = next(word for word in join if word.startswith("cpl2."))
         newcomer = cluster.newcomer(a)
         newcomer.token = "0123456789abcdef-the-secret-of-c"
         newcomer.write_config()

@@ -122,7 +122,7 @@ def strangers(cluster):
     claims.claim("application protocol" in str(other).lower() or "alert" in str(other).lower(), f"other ALPN: {other}")
     foreign = dial(folder=os.path.join(cluster.folder, "else-a"))
     claims.claim("unknown ca" in str(foreign).lower(), f"another authority: {foreign}")
-    joiner = dial(alpn="coppelius-join/1")
+    joiner = dial(alpn="coppelius-join/2")
     claims.claim("application protocol" in str(joiner).lower() or "alert" in str(joiner).lower(),
                  f"a node without the authority takes no joiner: {joiner}")
     ours = dial(folder=os.path.join(b.state, "tls"))
@@ -218,10 +218,10 @@ def tokens(cluster):
         return cluster.offline("cluster", "token", "--ttl", ttl, "--uses", str(uses), *authority).stdout.strip()
 
     good = token()
-    claims.claim(re.fullmatch(r"cpl1\.[\w-]{43}\.[\w-]{12}\.[\w-]{43}", good) is not None, f"a token: {good}")
+    claims.claim(re.fullmatch(r"cpl2\.[\w-]{43}\.[\w-]{12}\.[\w-]{43}", good) is not None, f"a token: {good}")
     secret = good.rsplit(".", 1)[1]
     stored = open(os.path.join(cluster.authority, "tokens")).read()
-    claims.claim(secret not in stored and good.split(".")[2] in stored, "only the secret's digest is stored")
+    claims.claim(secret not in stored and good.split(".")[2] in stored, "only what checks the secret is stored")
     claims.claim(os.stat(os.path.join(cluster.authority, "tokens")).st_mode & 0o777 == 0o600, "in a file of mode 600")
 
     def join(name, given, node=a, folder=None):
@@ -234,7 +234,7 @@ def tokens(cluster):
     run, _ = join("c", good)
     says(run, 1, "the cluster has a node 'c' already", what="a token does not give somebody else's name")
     run, folder = join("d", good[:-4] + ("AAAA" if good[-4:] != "AAAA" else "BBBB"))
-    says(run, 5, "this authority has no such token", what="another secret")
+    says(run, 5, "cannot prove that it knows this token", "nothing of the secret was sent", what="another secret")
     claims.claim(not os.path.exists(os.path.join(folder, "node.key")), "nothing is left of a join that failed")
     pin = good.split(".")[1]
     run, folder = join("d", good.replace(pin, ("A" if pin[0] != "A" else "B") + pin[1:]))
@@ -260,7 +260,7 @@ def tokens(cluster):
     time.sleep(2.1)
     run, _ = join("x", brief)
     says(run, 5, "this token has expired", what="a token that has expired")
-    run, _ = join("x", "cpl1.half")
+    run, _ = join("x", "cpl2.half")
     says(run, 2, "this is no token", what="half a token")
 
     # As containers do it: all by the environment.

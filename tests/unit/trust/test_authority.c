@@ -1,16 +1,11 @@
-/* The authority's folder, tokens, and joining over a socket pair. */
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdlib.h>
+/* The authority's folder, tokens, and renewal. */
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "tests/lib/trust_files.h"
 #include "tests/lib/unit.h"
-#include "trust/join.h"
+#include "trust/proof.h"
 
 static struct test_folder folder;
 static struct trust *host_trust;
@@ -108,25 +103,61 @@ START_TEST(a_token_is_read_back_and_its_uses_are_counted)
 {
     char text[TOKEN_TEXT_SIZE];
     struct token token;
+    struct token_verifier kept;
+    struct token_verifier made;
     ck_assert_int_eq(token_make(authority, 60, 2, text, &err), 0);
     ck_assert_int_eq(token_parse(text, &token, &err), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 0, &err), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), ERR_AUTH);
+    proof_verifier(token.secret, &made);
+    ck_assert_int_eq(token_find(authority, token.id, &kept, &err), 0);
+    ck_assert_int_eq(memcmp(&kept, &made, sizeof(kept)), 0);
+    ck_assert_int_eq(token_take(authority, token.id, &kept, 1, &err), 0);
+    ck_assert_int_eq(token_take(authority, token.id, &kept, 1, &err), 0);
+    ck_assert_int_eq(token_take(authority, token.id, &kept, 1, &err), ERR_AUTH);
     SAYS("used up");
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, -1, &err), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0);
-    token.secret[3] = token.secret[3] == 'A' ? 'B' : 'A';
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 0, &err), ERR_AUTH);
+    ck_assert_int_eq(token_find(authority, token.id, &kept, &err), ERR_AUTH);
+    SAYS("used up");
+    ck_assert_int_eq(token_take(authority, token.id, &kept, -1, &err), 0);
+    ck_assert_int_eq(token_take(authority, token.id, &kept, 1, &err), 0);
+    made.joiner[3] ^= 1; /* another token under that id meanwhile */
+    ck_assert_int_eq(token_take(authority, token.id, &made, -1, &err), ERR_AUTH);
     SAYS("no such token");
+    ck_assert_int_eq(token_find(authority, "AAAAAAAAAAAA", &kept, &err), ERR_AUTH);
+    SAYS("no such token");
+}
+END_TEST
+
+START_TEST(tokens_of_an_earlier_version_are_void_and_in_nobodys_way)
+{
+    static const char before[] =
+        "AAAAAAAAAAAA aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 99999999999 "
+        "3\n";
+    char path[300];
+    char text[TOKEN_TEXT_SIZE];
+    struct token token;
+    struct token_verifier kept;
+    struct buf bytes = BUF_NONE;
+    (void)snprintf(path, sizeof(path), "%s/tokens", authority);
+    buf_print(&bytes, "%s", before);
+    ck_assert_int_eq(authority_write(path, /* secret= */ true, &bytes, &err), 0);
+    ck_assert_int_eq(token_find(authority, "AAAAAAAAAAAA", &kept, &err), ERR_AUTH);
+    ck_assert_int_eq(token_make(authority, 60, 1, text, &err), 0);
+    ck_assert_int_eq(token_parse(text, &token, &err), 0);
+    ck_assert_int_eq(token_find(authority, token.id, &kept, &err), 0);
+    text[3] = '1';
+    ck_assert_int_eq(token_parse(text, &token, &err), ERR_USAGE);
+    SAYS("of an earlier version");
+    buf_print(&bytes, "something else\n");
+    ck_assert_int_eq(authority_write(path, /* secret= */ true, &bytes, &err), 0);
+    ck_assert_int_eq(token_find(authority, token.id, &kept, &err), ERR_DAMAGED);
+    SAYS("a line that is no token");
+    buf_done(&bytes);
 }
 END_TEST
 
 START_TEST(what_is_no_token_is_said_to_be_none)
 {
-    static const char *const texts[] = {"", "cpl1", "cpl1...", "cpl2.a.b.c",
-                                        "cpl1.short.id.secret"};
+    static const char *const texts[] = {"", "cpl2", "cpl2...", "cpl3.a.b.c",
+                                        "cpl2.short.id.secret"};
     struct token token;
     char text[TOKEN_TEXT_SIZE];
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -141,65 +172,6 @@ START_TEST(what_is_no_token_is_said_to_be_none)
 }
 END_TEST
 
-/* ---- joining ---- */
-
-struct hosting {
-    int fd;
-    int admits; /* calls */
-    bool refuse;
-    struct join_wish wish;
-    struct err err;
-};
-
-static int admit(void *context, const struct join_wish *wish, struct buf *members, struct err *why)
-{
-    struct hosting *hosting = context;
-    hosting->admits++;
-    if (hosting->refuse) {
-        return err_set(why, ERR_STATE, "node '%s' is not wanted", wish->name);
-    }
-    buf_print(members, "1 a 10.0.0.1:7620 trainer\n");
-    return 0;
-}
-
-static void *host(void *context)
-{
-    struct hosting *hosting = context;
-    struct join_host with = {authority, "test", hosting, admit};
-    struct tls *tls = NULL;
-    if (tls_accept(host_trust, hosting->fd, true, &tls, &hosting->err) == 0) {
-        (void)join_serve(tls, hosting->fd, &with, clock_now_ms() + 10000, &hosting->wish,
-                         &hosting->err);
-        tls_free(tls);
-    }
-    (void)shutdown(hosting->fd, SHUT_RDWR);
-    return NULL;
-}
-
-static int join(struct hosting *hosting, const struct token *token, const char *name,
-                struct join_answer *answer)
-{
-    struct join_wish wish = {.address = "10.0.0.2:7620", .role = "trainer"};
-    struct buf key = BUF_NONE;
-    struct buf request = BUF_NONE;
-    pthread_t thread;
-    int pair[2];
-    (void)snprintf(wish.name, sizeof(wish.name), "%s", name);
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-    hosting->fd = pair[1];
-    ck_assert_int_eq(authority_new_key(AUTHORITY_P256, &key, &request, &err), 0);
-    ck_assert_int_eq(pthread_create(&thread, NULL, host, hosting), 0);
-    int code = join_ask(pair[0], token, &wish, request.bytes, request.size, clock_now_ms() + 10000,
-                        answer, &err);
-    (void)shutdown(pair[0], SHUT_RDWR);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    (void)close(pair[0]);
-    (void)close(pair[1]);
-    authority_wipe(&key);
-    buf_done(&request);
-    return code;
-}
-
 static struct token some_token(unsigned uses)
 {
     char text[TOKEN_TEXT_SIZE];
@@ -209,102 +181,17 @@ static struct token some_token(unsigned uses)
     return token;
 }
 
-START_TEST(a_joiner_gets_its_certificate_and_the_members)
-{
-    struct hosting hosting = {.fd = -1};
-    struct join_answer answer = JOIN_ANSWER_NONE;
-    struct token token = some_token(1);
-    ck_assert_msg(join(&hosting, &token, "b", &answer) == 0, "%s / %s", err.text, hosting.err.text);
-    ck_assert_str_eq(answer.cluster, "test");
-    ck_assert_str_eq(hosting.wish.name, "b");
-    ck_assert_str_eq(hosting.wish.address, "10.0.0.2:7620");
-    ck_assert_uint_gt(answer.certificate.size, 300);
-    ck_assert_uint_gt(answer.ca.size, 300);
-    ck_assert_uint_eq(answer.members.size, strlen("1 a 10.0.0.1:7620 trainer\n"));
-    join_answer_done(&answer);
-    ck_assert_int_eq(join(&hosting, &token, "b", &answer), ERR_AUTH);
-    SAYS("used up");
-    ck_assert_int_eq(hosting.admits, 1);
-}
-END_TEST
-
-START_TEST(the_secret_is_not_shown_to_another_authority)
-{
-    struct hosting hosting = {.fd = -1};
-    struct join_answer answer = JOIN_ANSWER_NONE;
-    struct token token = some_token(1);
-    token.pin[7] ^= 1;
-    ck_assert_int_eq(join(&hosting, &token, "b", &answer), ERR_AUTH);
-    SAYS("does not show the authority that the token pins");
-    ck_assert_int_ne(hosting.err.code, 0); /* it read no token: the handshake broke */
-    ck_assert_int_eq(hosting.admits, 0);
-    token.pin[7] ^= 1;
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0); /* unused */
-}
-END_TEST
-
-START_TEST(a_use_is_given_back_where_the_cluster_refuses)
-{
-    struct hosting hosting = {.fd = -1, .refuse = true};
-    struct join_answer answer = JOIN_ANSWER_NONE;
-    struct token token = some_token(1);
-    ck_assert_int_eq(join(&hosting, &token, "b", &answer), ERR_STATE);
-    SAYS("node 'b' is not wanted");
-    hosting.refuse = false;
-    ck_assert_int_eq(join(&hosting, &token, "b", &answer), 0);
-    join_answer_done(&answer);
-}
-END_TEST
-
-START_TEST(a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked)
-{
-    struct hosting hosting = {.fd = -1};
-    struct join_answer answer = JOIN_ANSWER_NONE;
-    struct token token = some_token(1);
-    ck_assert_int_eq(join(&hosting, &token, "b/../a", &answer), ERR_PROTO);
-    SAYS("a malformed wish to join came");
-    ck_assert_int_eq(hosting.admits, 0);
-}
-END_TEST
-
-START_TEST(who_shows_no_token_does_not_keep_the_place)
-{
-    struct hosting hosting = {.fd = -1};
-    struct token token = some_token(1);
-    struct tls *tls = NULL;
-    struct iovec none = {NULL, 0};
-    pthread_t thread;
-    int pair[2];
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-    hosting.fd = pair[1];
-    ck_assert_int_eq(tls_dial_pinned(pair[0], token.pin, &tls, &err), 0);
-    ck_assert_int_eq(pthread_create(&thread, NULL, host, &hosting), 0);
-    uint64_t began_ms = clock_now_ms();
-    while (!tls_is_open(tls) && clock_now_ms() - began_ms < 60000) {
-        unsigned reads = 10;
-        ck_assert_int_eq(tls_read(tls, &none, 1, &reads, &err), 0);
-        (void)usleep(1000);
-    }
-    ck_assert_int_eq(pthread_join(thread, NULL), 0); /* and now it says nothing */
-    ck_assert_int_eq(hosting.err.code, ERR_TIMEOUT);
-    ck_assert_uint_lt(clock_now_ms() - began_ms, 9500); /* the whole may take 10 s */
-    ck_assert_int_eq(hosting.admits, 0);
-    tls_free(tls);
-    (void)close(pair[0]);
-    (void)close(pair[1]);
-}
-END_TEST
-
 START_TEST(a_folder_that_everybody_may_write_to_is_no_authority)
 {
     struct token token = some_token(1);
+    struct token_verifier verifier;
     char text[TOKEN_TEXT_SIZE];
     ck_assert_int_eq(chmod(authority, 0777), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), ERR_CONFIG);
+    ck_assert_int_eq(token_find(authority, token.id, &verifier, &err), ERR_CONFIG);
     SAYS("may be written by everybody");
     ck_assert_int_eq(token_make(authority, 60, 1, text, &err), ERR_CONFIG);
     ck_assert_int_eq(chmod(authority, 0700), 0);
-    ck_assert_int_eq(token_redeem(authority, token.id, token.secret, 1, &err), 0);
+    ck_assert_int_eq(token_find(authority, token.id, &verifier, &err), 0);
 }
 END_TEST
 
@@ -375,11 +262,7 @@ Suite *unit_suite(void)
     tcase_add_test(claims, names_that_could_mean_something_else_are_refused);
     tcase_add_test(claims, a_token_is_read_back_and_its_uses_are_counted);
     tcase_add_test(claims, what_is_no_token_is_said_to_be_none);
-    tcase_add_test(claims, a_joiner_gets_its_certificate_and_the_members);
-    tcase_add_test(claims, the_secret_is_not_shown_to_another_authority);
-    tcase_add_test(claims, a_use_is_given_back_where_the_cluster_refuses);
-    tcase_add_test(claims, a_wish_with_an_odd_name_is_refused_before_the_cluster_is_asked);
-    tcase_add_test(claims, who_shows_no_token_does_not_keep_the_place);
+    tcase_add_test(claims, tokens_of_an_earlier_version_are_void_and_in_nobodys_way);
     tcase_add_test(claims, a_folder_that_everybody_may_write_to_is_no_authority);
     tcase_add_test(claims, what_another_node_sends_as_a_renewal_is_checked_before_it_is_written);
     suite_add_tcase(suite, claims);

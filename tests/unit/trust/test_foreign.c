@@ -344,7 +344,7 @@ END_TEST
 START_TEST(a_second_hello_makes_no_peer_of_a_joiner)
 {
     static const unsigned char words[2][18] = {"\x10"
-                                               "coppelius-join/1",
+                                               "coppelius-join/2",
                                                "\x0b"
                                                "coppelius/1"};
     static char groups[] = "P-521:X25519"; /* a share that is none of ours comes first */
