@@ -174,7 +174,7 @@ static size_t choose(struct daemon *daemon, struct probe_target *targets)
                                          .to_incarnation = known->incarnation};
         (void)snprintf(begun->address, sizeof(begun->address), "%s", member->address);
         preflight->targets[count] = id;
-        targets[count++] = (struct probe_target){id, member->name, member->address};
+        targets[count++] = (struct probe_target){id, member->life, member->name, member->address};
     }
     preflight->wished = later;
     return count;
@@ -189,6 +189,7 @@ static void begin_round(struct daemon *daemon)
     struct probe_settings settings = {.cluster = daemon->cluster,
                                       .node = daemon->name,
                                       .node_id = daemon->node_id,
+                                      .life = daemon->life,
                                       .incarnation = daemon->incarnation,
                                       .trust = daemon->trust,
                                       .context = preflight,

@@ -60,6 +60,7 @@ enum run_mail {
 
 struct run_holder {
     uint32_t node_id;
+    uint32_t life;
     char name[FACTS_NAME_SIZE];
     char address[FACTS_NAME_SIZE];
 };

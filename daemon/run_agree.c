@@ -89,6 +89,7 @@ static void list_holders(struct run *run, const struct state_job *job, struct ru
             members_state(daemon, member) != FACTS_DOWN) {
             struct run_holder *holder = &load->holders[load->holders_count++];
             holder->node_id = member->id;
+            holder->life = member->life;
             (void)snprintf(holder->name, sizeof(holder->name), "%s", member->name);
             (void)snprintf(holder->address, sizeof(holder->address), "%s", member->address);
         }

@@ -132,12 +132,17 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
         if (mesh_is_up(daemon->mesh, member->id)) {
             member->reason[0] = '\0'; /* What an exchange before said. */
         }
-        participants[r] = (struct exchange_participant){member->id, member->name, member->address,
-                                                        job->bounds[r], job->bounds[r + 1]};
+        participants[r] =
+            (struct exchange_participant){.node_id = member->id,
+                                          .life = member->life,
+                                          .incarnation = job->participants[r].incarnation,
+                                          .name = member->name,
+                                          .address = member->address,
+                                          .first = job->bounds[r],
+                                          .end = job->bounds[r + 1]};
     }
     struct exchange_settings settings = {
         .cluster = daemon->cluster,
-        .incarnation = daemon->incarnation,
         .job = run->job,
         .generation = run->generation,
         .policy = job_policy(&run->spec),

@@ -148,10 +148,13 @@ static int fetch_from(struct fetching *f, const struct run_holder *holder, struc
     struct fetch_settings settings = {.cluster = daemon->cluster,
                                       .node = daemon->name,
                                       .node_id = daemon->node_id,
+                                      .life = daemon->life,
                                       .incarnation = daemon->incarnation,
                                       .job = run->job,
                                       .generation = run->generation,
                                       .holder = holder->name,
+                                      .holder_id = holder->node_id,
+                                      .holder_life = holder->life,
                                       .address = holder->address,
                                       .trust = daemon->trust,
                                       .connect_ms = 300000, /* BUSY: others fetch at the moment */

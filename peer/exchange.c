@@ -158,6 +158,8 @@ static int configure(struct exchange *exchange, const struct exchange_settings *
         struct participant *to = &exchange->participants[p];
         struct node nodes[NODES_MAX];
         to->node_id = from->node_id;
+        to->life = from->life;
+        to->incarnation = from->incarnation;
         to->first = from->first;
         to->end = from->end;
         to->nodes_count = nodes_cover(from->first, from->end, nodes);
@@ -179,7 +181,8 @@ static int configure(struct exchange *exchange, const struct exchange_settings *
     hello->protocol = FRAME_PROTOCOL_VERSION;
     hello->class = PEER_BULK;
     hello->node_id = exchange->participants[exchange->rank].node_id;
-    hello->incarnation = settings->incarnation;
+    hello->life = exchange->participants[exchange->rank].life;
+    hello->incarnation = exchange->participants[exchange->rank].incarnation;
     hello->job = settings->job;
     hello->generation = settings->generation;
     hello->streams = own->streams;

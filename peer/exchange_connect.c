@@ -39,6 +39,20 @@ static void come_up(struct bulk *bulk)
     links_count_up(bulk->worker, bulk);
 }
 
+/* Whether it is the process of that node that was placed: another one has none of its state. */
+static int check_process(const struct participant *participant, const struct peer_hello *said,
+                         struct err *err)
+{
+    if (said->life == participant->life && said->incarnation == participant->incarnation) {
+        return 0;
+    }
+    return err_set(err, ERR_AUTH,
+                   "node '%s' comes as another process (identity %u, start %" PRIu64
+                   ") than the one that takes part (identity %u, start %" PRIu64 ")",
+                   participant->name, said->life, said->incarnation, participant->life,
+                   participant->incarnation);
+}
+
 /* ---------------------------------------------------------------- dialling */
 
 static void dial(struct worker *worker, uint32_t participant, uint32_t stream, uint64_t now_ms)
@@ -121,6 +135,9 @@ int links_on_answer(struct bulk *bulk, const struct frame_header *header, const 
             return err_set(err, ERR_AUTH, "node '%s' (id %u) of cluster '%s' answers there",
                            welcome.node, welcome.node_id, welcome.cluster);
         }
+        if (check_process(to, &welcome, err) != 0) {
+            return err->code;
+        }
         if (!exchange->pumps) {
             come_up(bulk);
             return 0;
@@ -196,7 +213,7 @@ static int check_incoming(struct exchange *exchange, const struct peer_hello *he
             strcmp(exchange->participants[p].name, hello->node) == 0 && p != exchange->rank &&
             !ours_to_dial(exchange, p)) {
             *ret_participant = p;
-            return 0;
+            return check_process(&exchange->participants[p], hello, err);
         }
     }
     return err_set(err, ERR_AUTH,

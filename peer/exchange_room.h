@@ -79,6 +79,8 @@ struct bulk_slot {     /* of a participant and a stream */
 
 struct participant { /* immutable but for the last three */
     uint32_t node_id;
+    uint32_t life;
+    uint64_t incarnation;
     char name[PEER_NAME_SIZE];
     char address_text[PEER_ADDRESS_SIZE];
     struct sockaddr_in address;

@@ -87,12 +87,15 @@ struct fetch;
 
 struct fetch_settings { /* borrowed until fetch_close */
     const char *cluster;
-    const char *node; /* this one's name and id */
+    const char *node; /* this one's name, id, identity and process */
     uint32_t node_id;
+    uint32_t life;
     uint64_t incarnation;
     uint64_t job;
     uint64_t generation;
-    const char *holder; /* its name, and "IP:PORT" of its mesh */
+    const char *holder; /* its name, id and identity, and "IP:PORT" of its mesh */
+    uint32_t holder_id;
+    uint32_t holder_life;
     const char *address;
     struct trust *trust; /* NULL: plain text */
     uint8_t digest[FETCH_DIGEST_SIZE];

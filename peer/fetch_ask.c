@@ -89,13 +89,15 @@ static int greet(struct fetch *fetch, uint64_t deadline_ms, bool *ret_again, str
     struct peer_hello hello = {.protocol = FRAME_PROTOCOL_VERSION,
                                .class = PEER_DATA,
                                .node_id = settings->node_id,
+                               .life = settings->life,
                                .incarnation = settings->incarnation,
                                .job = settings->job,
                                .generation = settings->generation};
     (void)snprintf(hello.cluster, sizeof(hello.cluster), "%s", settings->cluster);
     (void)snprintf(hello.node, sizeof(hello.node), "%s", settings->node);
     memcpy(hello.identity, settings->digest, sizeof(hello.identity));
-    return wire_greet(&fetch->wire, &hello, settings->holder, deadline_ms, ret_again, err);
+    const struct wire_node holder = {settings->holder, settings->holder_id, settings->holder_life};
+    return wire_greet(&fetch->wire, &hello, &holder, deadline_ms, ret_again, err);
 }
 
 int fetch_open(const struct fetch_settings *settings, struct fetch **ret_fetch, struct err *err)

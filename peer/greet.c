@@ -6,7 +6,7 @@
 #include "peer/wire.h"
 
 static int answered(const struct frame_header *header, const uint8_t *body,
-                    const struct peer_hello *hello, const char *node, bool *ret_again,
+                    const struct peer_hello *hello, const struct wire_node *node, bool *ret_again,
                     struct err *err)
 {
     if (header->kind == FRAME_REFUSAL) {
@@ -24,14 +24,20 @@ static int answered(const struct frame_header *header, const uint8_t *body,
     if (handshake_get_welcome(body, header->body_size, &welcome, err) != 0) {
         return err->code;
     }
-    if (strcmp(welcome.cluster, hello->cluster) != 0 || strcmp(welcome.node, node) != 0) {
+    if (strcmp(welcome.cluster, hello->cluster) != 0 || strcmp(welcome.node, node->name) != 0) {
         return err_set(err, ERR_AUTH, "node '%s' of cluster '%s' answers there", welcome.node,
                        welcome.cluster);
+    }
+    if (welcome.node_id != node->id || welcome.life != node->life) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' answers there with another identity (%u of id %u, not %u of id "
+                       "%u): one of them was removed from the cluster",
+                       welcome.node, welcome.life, welcome.node_id, node->life, node->id);
     }
     return 0;
 }
 
-int wire_greet(struct wire *wire, const struct peer_hello *hello, const char *node,
+int wire_greet(struct wire *wire, const struct peer_hello *hello, const struct wire_node *node,
                uint64_t deadline_ms, bool *ret_again, struct err *err)
 {
     struct buf body = BUF_NONE;

@@ -1,5 +1,6 @@
 /* Whoever connects: a HELLO within 5 s, checked, then welcomed, handed over or refused. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -171,11 +172,34 @@ static void refuse(struct connection *connection, const struct peer_hello *hello
     struct handshake_refusal refusal = {.code = code, .retry = code == ERR_BUSY};
     (void)snprintf(refusal.text, sizeof(refusal.text), "%s", text);
     mesh->stats.refused++;
-    log_refusal(mesh, connection, hello, text);
+    if (!refusal.retry) { /* Else it comes again, and is let in or refused then. */
+        log_refusal(mesh, connection, hello, text);
+    }
     leave(connection);
     handshake_put_refusal(&connection->greeting_body, &refusal);
     mesh_greet(connection, FRAME_REFUSAL);
     link_close(&connection->link); /* What the socket took is sent. */
+}
+
+/* A daemon's starts are numbered upwards: who comes with a lower number than was seen was started
+ * before (it was frozen, or is a copy), or is a HELLO shown again. Bulk and data come from the
+ * process alone whose control connection was the last to come up; a look at the line (class probe)
+ * is for whoever has none. */
+static int check_process(const struct peer_state *peer, const struct peer_hello *hello,
+                         struct err *err)
+{
+    if (hello->incarnation < peer->incarnation) {
+        return err_set(err, ERR_AUTH,
+                       "node '%s' was started again since this process of it (start %" PRIu64
+                       ", now %" PRIu64 "); end the one that was started before",
+                       hello->node, hello->incarnation, peer->incarnation);
+    }
+    if ((hello->class == PEER_BULK || hello->class == PEER_DATA) &&
+        hello->incarnation != peer->incarnation) {
+        return err_set(err, ERR_BUSY, "node '%s' has no control connection of this process yet",
+                       hello->node);
+    }
+    return 0;
 }
 
 /* 0, or why this HELLO does not belong here: a sentence for both sides. */
@@ -196,7 +220,12 @@ static int check_hello(const struct mesh *mesh, const struct peer_hello *hello, 
                        hello->node, hello->cluster, self->node, self->cluster);
     }
     if (hello->class == PEER_CTL) {
-        return 0;
+        return hello->node_id == 0 && hello->life == 0
+                   ? 0
+                   : err_set(err, ERR_PROTO,
+                             "'%s' asks as a coppeliusctl and says that it is node "
+                             "%u; it can be one of both",
+                             hello->node, hello->node_id);
     }
     const struct peer_state *peer = mesh_find(mesh, hello->node_id);
     if (hello->node_id == self->node_id) {
@@ -212,12 +241,15 @@ static int check_hello(const struct mesh *mesh, const struct peer_hello *hello, 
                        hello->node, hello->node_id, self->node, hello->node_id,
                        peer != NULL ? peer->name : "nobody");
     }
-    if (hello->class == PEER_CONTROL && hello->life != peer->life) {
+    if (hello->life != peer->life) {
         return err_set(
             err, ERR_AUTH,
             "node '%s' with id %u has another identity here (%u, not %u): one of them was "
             "removed from the cluster",
             hello->node, hello->node_id, peer->life, hello->life);
+    }
+    if (check_process(peer, hello, err) != 0) {
+        return err->code;
     }
     if (hello->class == PEER_CONTROL && hello->node_id > self->node_id) {
         return err_set(err, ERR_PROTO,

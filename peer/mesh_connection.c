@@ -220,6 +220,15 @@ static int on_welcome(struct connection *connection, const struct frame_header *
         on_refusal(connection, &wrong);
         return 0;
     }
+    if (welcome.incarnation < peer->incarnation) {
+        struct handshake_refusal old = {.code = ERR_AUTH};
+        (void)snprintf(old.text, sizeof(old.text),
+                       "at %s answers a process of node '%s' (start %" PRIu64
+                       ") that was started before the one seen last (%" PRIu64 "); end it",
+                       peer->address_text, peer->name, welcome.incarnation, peer->incarnation);
+        on_refusal(connection, &old);
+        return 0;
+    }
     mesh_come_up(connection, peer, welcome.incarnation);
     return 0;
 }

@@ -119,7 +119,8 @@ struct mesh_settings {
     void (*on_message)(void *context, uint32_t node_id, uint16_t kind, const uint8_t *bytes,
                        size_t size);
     /* Takes incoming->transport (copy the struct). NULL: such connections are refused. Bulk dialers
-     * were checked to be of this cluster, protocol and configured names. */
+     * were checked to be of this cluster, protocol and configured names, and the very identity and
+     * process whose control connection was the last to come up; before one did: ERR_BUSY. */
     void (*on_bulk)(void *context, const struct peer_incoming *incoming);
     void (*on_ctl)(void *context, const struct peer_incoming *incoming);
     void (*on_data)(void *context, const struct peer_incoming *incoming); /* checked as bulk */
@@ -212,6 +213,8 @@ struct exchange;
 
 struct exchange_participant { /* copied by exchange_open; in rank order */
     uint32_t node_id;
+    uint32_t life;        /* of its identity, */
+    uint64_t incarnation; /* and the process that was placed: no other one is let in */
     const char *name;
     const char *address; /* "IP:PORT" of its mesh */
     uint64_t first, end; /* its coordinates; the next one's first is this one's end */
@@ -228,7 +231,6 @@ enum exchange_pumps { EXCHANGE_PUMPS_AUTO, EXCHANGE_PUMPS_NO, EXCHANGE_PUMPS_YES
 
 struct exchange_settings {
     const char *cluster;
-    uint64_t incarnation;
     uint64_t job;
     uint64_t generation;
     uint8_t identity[32];

@@ -86,14 +86,16 @@ struct probe_result {
 
 struct probe_target { /* copied */
     uint32_t node_id;
+    uint32_t life; /* of its identity */
     const char *name;
     const char *address; /* "IP:PORT" of its mesh, as it advertises it */
 };
 
 struct probe_settings { /* copied, but for trust, which outlives the round */
     const char *cluster;
-    const char *node; /* this one's name and id */
+    const char *node; /* this one's name, id, identity and process */
     uint32_t node_id;
+    uint32_t life;
     uint64_t incarnation;
     struct trust *trust; /* NULL: plain text */
     void *context;

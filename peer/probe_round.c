@@ -22,7 +22,7 @@
 struct looking { /* at one node */
     struct probe_round *round;
     size_t index;
-    uint32_t node_id;
+    uint32_t node_id, life;
     char name[PEER_NAME_SIZE];
     char address[PEER_ADDRESS_SIZE];
     pthread_t thread;
@@ -99,6 +99,7 @@ static int reach_once(struct looking *looking, struct wire *wire, uint64_t deadl
     struct peer_hello hello = {.protocol = FRAME_PROTOCOL_VERSION,
                                .class = PEER_PROBE,
                                .node_id = settings->node_id,
+                               .life = settings->life,
                                .incarnation = settings->incarnation};
     int fd = -1;
     (void)snprintf(hello.cluster, sizeof(hello.cluster), "%s", round->cluster);
@@ -114,7 +115,8 @@ static int reach_once(struct looking *looking, struct wire *wire, uint64_t deadl
         (void)close(fd);
         return err->code;
     }
-    return wire_greet(wire, &hello, looking->name, deadline_ms, ret_again, err);
+    const struct wire_node node = {looking->name, looking->node_id, looking->life};
+    return wire_greet(wire, &hello, &node, deadline_ms, ret_again, err);
 }
 
 static int reach(struct looking *looking, struct wire *wire, struct probe_result *result,
@@ -244,6 +246,7 @@ int probe_round_new(const struct probe_settings *settings, const struct probe_ta
         looking->round = round;
         looking->index = i;
         looking->node_id = targets[i].node_id;
+        looking->life = targets[i].life;
         (void)snprintf(looking->name, sizeof(looking->name), "%s", targets[i].name);
         (void)snprintf(looking->address, sizeof(looking->address), "%s", targets[i].address);
     }

@@ -29,10 +29,15 @@ int wire_send(struct wire *wire, uint16_t kind, uint64_t sequence, const void *b
  * whether bytes of a frame had come. */
 int wire_receive(struct wire *wire, void *body, size_t size_max, uint64_t deadline_ms,
                  struct frame_header *ret_header, bool *ret_begun, struct err *err);
-/* Says HELLO and reads the answer of the node of that name: 0 where it is WELCOME. What it refused
- * with; *ret_again: the same may be welcome later. ERR_AUTH: another node answers there. */
+/* Says HELLO and reads the answer of that node: 0 where it is WELCOME. What it refused with;
+ * *ret_again: the same may be welcome later. ERR_AUTH: another node, or another identity of its
+ * id, answers there. */
 struct peer_hello;
-int wire_greet(struct wire *wire, const struct peer_hello *hello, const char *node,
+struct wire_node {
+    const char *name;
+    uint32_t id, life;
+};
+int wire_greet(struct wire *wire, const struct peer_hello *hello, const struct wire_node *node,
                uint64_t deadline_ms, bool *ret_again, struct err *err);
 void wire_done(struct wire *wire); /* closes */
 

@@ -106,6 +106,7 @@ void side_open(struct side *side, const struct side_settings *settings, uv_loop_
         peers[p] = (struct mesh_peer){
             .node_id = p + 1, .name = side->names[p], .address = side->addresses[p]};
         participants[p] = (struct exchange_participant){.node_id = p + 1,
+                                                        .incarnation = 1,
                                                         .name = side->names[p],
                                                         .address = side->addresses[p],
                                                         .first = p,
@@ -125,7 +126,6 @@ void side_open(struct side *side, const struct side_settings *settings, uv_loop_
                                  .on_message = on_message,
                                  .on_bulk = on_bulk};
     struct exchange_settings exchange = {.cluster = "bench",
-                                         .incarnation = 1,
                                          .job = 1,
                                          .generation = 1,
                                          .policy = "f32-products-f64-accumulation-v1",

@@ -388,6 +388,7 @@ void cluster_start(struct cluster *cluster)
     struct exchange_participant participants[CLUSTER_NODES_MAX];
     for (uint32_t i = 0; i < settings->nodes; i++) {
         participants[i] = (struct exchange_participant){.node_id = i + 1,
+                                                        .incarnation = i + 1,
                                                         .name = cluster->nodes[i].name,
                                                         .address = cluster->nodes[i].address,
                                                         .first = cluster_bound(settings, i),
@@ -398,7 +399,6 @@ void cluster_start(struct cluster *cluster)
         struct err err = {0};
         struct exchange_settings exchange = {
             .cluster = "test",
-            .incarnation = i + 1,
             .job = 7,
             .generation = 3,
             .identity = {1, 2, 3},

@@ -271,6 +271,7 @@ END_TEST
 
 static void tweak(uint32_t rank, struct exchange_settings *settings)
 {
+    static struct exchange_participant others[2];
     if (rank == 0) {
         return;
     }
@@ -287,8 +288,14 @@ static void tweak(uint32_t rank, struct exchange_settings *settings)
     case 3:
         settings->generation--;
         break;
-    default:
+    case 4:
         settings->streams = 3;
+        break;
+    default:
+        memcpy(others, settings->participants, sizeof(others));
+        others[0].incarnation += cluster.settings.stop_node == 5 ? 8 : 0;
+        others[0].life += cluster.settings.stop_node == 6 ? 2 : 0;
+        settings->participants = others;
         break;
     }
 }
@@ -306,6 +313,14 @@ static const struct {
     {ERR_STATE, "node 'n1' comes with generation 3 of job 7, node 'n2' is at generation 4", 0},
     {ERR_TIMEOUT, "refused: node 'n2' is still at generation 2", 0},
     {ERR_STATE, "node 'n1' uses 2 streams, node 'n2' 3", 0},
+    {ERR_AUTH,
+     "node 'n1' comes as another process (identity 0, start 1) than the one that takes part "
+     "(identity 0, start 9)",
+     0},
+    {ERR_AUTH,
+     "node 'n1' comes as another process (identity 0, start 1) than the one that takes part "
+     "(identity 2, start 1)",
+     0},
 };
 
 START_TEST(who_differs_is_refused_by_name)

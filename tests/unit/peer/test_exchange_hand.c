@@ -36,19 +36,20 @@ static void check_says(const struct err *err, int code, const char *says)
     ck_assert_msg(strstr(err->text, says) != NULL, "'%s' in: %s", says, err->text);
 }
 
-/* n1 by hand dials n2's mesh as stream 0 of 1. */
-static int dial_by_hand(void)
+/* n1 by hand dials n2's mesh: its control connection, or as stream 0 of 1. */
+static int dial_by_hand(enum peer_class class)
 {
     struct sockaddr_in address;
     struct err err = {0};
+    uint64_t generation = class == PEER_BULK ? 3 : 0;
     struct peer_hello hello = {.protocol = FRAME_PROTOCOL_VERSION,
-                               .class = PEER_BULK,
+                               .class = class,
                                .cluster = "test",
                                .node = "n1",
                                .node_id = 1,
                                .incarnation = 1,
                                .job = 7,
-                               .generation = 3,
+                               .generation = generation,
                                .identity = {1, 2, 3},
                                .policy = "test-policy",
                                .streams = 1};
@@ -56,7 +57,7 @@ static int dial_by_hand(void)
     struct buf bytes = BUF_NONE;
     handshake_put_hello(&body, &hello);
     struct frame frame = {
-        .kind = FRAME_HELLO, .generation = 3, .body = body.bytes, .body_size = body.size};
+        .kind = FRAME_HELLO, .generation = generation, .body = body.bytes, .body_size = body.size};
     frame_write(&bytes, &frame);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     ck_assert_int_eq(peer_address_parse(cluster.nodes[1].address, &address, &err), 0);
@@ -139,7 +140,10 @@ static int open_by_hand(void)
     }
     cluster_open(&cluster, &settings);
     cluster_start(&cluster);
-    int fd = dial_by_hand();
+    int control = dial_by_hand(PEER_CONTROL); /* Without one no bulk connection is let in. */
+    ck_assert_uint_gt(hear(control, FRAME_WELCOME, welcome, sizeof(welcome)), 0);
+    (void)close(control);
+    int fd = dial_by_hand(PEER_BULK);
     ck_assert_uint_gt(hear(fd, FRAME_WELCOME, welcome, sizeof(welcome)), 0);
     return fd;
 }

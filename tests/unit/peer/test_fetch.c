@@ -2,6 +2,7 @@
  * fetcher, and both sides against peers that do not keep to it. */
 #include <arpa/inet.h>
 #include <check.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "peer/fetch_room.h"
+#include "peer/handshake.h"
 #include "proto/frame.h"
 #include "tests/lib/unit.h"
 
@@ -120,6 +122,33 @@ static void *holder_main(void *context)
     return NULL;
 }
 
+/* The fetcher's control connection comes up once: without one no data connection is let in. */
+static void introduce(void)
+{
+    struct peer_hello hello = {.protocol = FRAME_PROTOCOL_VERSION,
+                               .class = PEER_CONTROL,
+                               .cluster = "test",
+                               .node = "a",
+                               .node_id = 1,
+                               .incarnation = 3};
+    struct buf body = BUF_NONE;
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    uint8_t answer[FRAME_HEADER_SIZE];
+    int fd = -1;
+    handshake_put_hello(&body, &hello);
+    struct frame frame = {.kind = FRAME_HELLO, .body = body.bytes, .body_size = body.size};
+    frame_write(&bytes, &frame);
+    ck_assert_int_eq(peer_connect(holder.address, clock_now_ms() + 10000, &fd, &err), 0);
+    ck_assert_int_eq(send(fd, bytes.bytes, bytes.size, 0), (ssize_t)bytes.size);
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    ck_assert_int_eq(poll(&readable, 1, 10000), 1);
+    ck_assert_int_eq(recv(fd, answer, sizeof(answer), 0), sizeof(answer)); /* WELCOME */
+    buf_done(&body);
+    buf_done(&bytes);
+    (void)close(fd);
+}
+
 static void start(uint32_t connections_max)
 {
     struct err err = {0};
@@ -158,6 +187,7 @@ static void start(uint32_t connections_max)
     (void)snprintf(holder.address, sizeof(holder.address), "127.0.0.1:%u",
                    (unsigned)mesh_port(holder.mesh));
     ck_assert_int_eq(pthread_create(&holder.thread, NULL, holder_main, &holder), 0);
+    introduce();
 }
 
 static void stop(void)
@@ -178,6 +208,7 @@ static struct fetch_settings settings_of(const char *address)
                                       .job = 4,
                                       .generation = 7,
                                       .holder = "b",
+                                      .holder_id = 2,
                                       .address = address};
     memset(settings.digest, 9, sizeof(settings.digest));
     return settings;
@@ -259,7 +290,16 @@ START_TEST(data_that_are_not_there_are_refused_with_the_holders_sentence)
     settings = settings_of(holder.address);
     settings.holder = "c";
     ck_assert_int_eq(fetch_open(&settings, &fetch, &err), ERR_AUTH);
-    ck_assert_ptr_nonnull(strstr(err.text, "node 'b' of cluster 'test' answers there"));
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "node 'b' of cluster 'test' answers there"));
+    settings = settings_of(holder.address);
+    settings.holder_life = 1; /* the node that had its id later */
+    ck_assert_int_eq(fetch_open(&settings, &fetch, &err), ERR_AUTH);
+    ck_assert_ptr_nonnull(strstr(err.text, "(0 of id 2, not 1 of id 2)"));
+    settings = settings_of(holder.address);
+    settings.life = 1;
+    ck_assert_int_eq(fetch_open(&settings, &fetch, &err), ERR_AUTH);
+    ck_assert_ptr_nonnull(strstr(err.text, "has another identity here"));
     settings = settings_of(holder.address);
     ck_assert_int_eq(fetch_open(&settings, &fetch, &err), 0);
     const uint8_t *bytes = NULL;
@@ -358,6 +398,7 @@ static void say_hello(int fd)
                                .cluster = "test",
                                .node = "a",
                                .node_id = 1,
+                               .incarnation = 3,
                                .generation = 7};
     struct buf body = BUF_NONE;
     memset(hello.identity, 9, sizeof(hello.identity));

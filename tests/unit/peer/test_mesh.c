@@ -32,12 +32,13 @@ struct node {
 };
 
 static uv_loop_t loop;
+static uint64_t later; /* starts of the peers after their first */
 static struct node nodes[NODES_MAX];
 
 static void on_up(void *context, uint32_t node_id, uint64_t incarnation)
 {
     struct node *node = context;
-    ck_assert_uint_eq(incarnation, 1000 + node_id);
+    ck_assert_uint_eq(incarnation, 1000 + node_id + later);
     node->ups++;
     node->up_of = node_id;
 }
@@ -83,6 +84,7 @@ static void set_up(void)
 {
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     memset(nodes, 0, sizeof(nodes));
+    later = 0;
     for (uint32_t i = 0; i < NODES_MAX; i++) {
         (void)snprintf(addresses[i], sizeof(addresses[i]), "127.0.0.1:%u", test_port());
         peers[i] = (struct mesh_peer){.node_id = i + 1, .name = names[i], .address = addresses[i]};
@@ -106,6 +108,7 @@ static struct mesh_settings settings_of(size_t i, size_t count)
         .on_message = on_message,
         .on_bulk = on_bulk,
         .on_ctl = on_ctl,
+        .on_data = on_bulk,
     };
 }
 
@@ -341,6 +344,7 @@ static const struct {
     {"test", "a", 1, 99, PEER_CONTROL, ERR_PROTO, "protocol 99"},
     {"test", "x", 1, FRAME_PROTOCOL_VERSION, PEER_CONTROL, ERR_AUTH, "node 'x' with id 1"},
     {"test", "a", 77, FRAME_PROTOCOL_VERSION, PEER_BULK, ERR_AUTH, "id 77 is 'nobody'"},
+    {"test", "a", 77, FRAME_PROTOCOL_VERSION, PEER_DATA, ERR_AUTH, "id 77 is 'nobody'"},
     {"test", "b", 2, FRAME_PROTOCOL_VERSION, PEER_CONTROL, ERR_AUTH, "has id 2 as node 'b' has"},
     {"test", "c", 3, FRAME_PROTOCOL_VERSION, PEER_CONTROL, ERR_PROTO, "the lower id dials"},
     {"other", "ctl", 0, FRAME_PROTOCOL_VERSION, PEER_CTL, ERR_AUTH, "of cluster 'other'"},
@@ -374,7 +378,11 @@ START_TEST(bulk_and_ctl_connections_are_handed_over_unread)
     start(1, 2);
     struct err err = {0};
     struct handshake_refusal refusal = {0};
-    struct peer_hello hello = hello_of("test", "a", 1, PEER_BULK);
+    struct peer_hello hello = hello_of("test", "a", 1, PEER_CONTROL);
+    int control = knock(1);
+    say(control, FRAME_HELLO, &hello);
+    ck_assert_uint_eq(hear(control, &refusal), FRAME_WELCOME);
+    hello = hello_of("test", "a", 1, PEER_BULK);
     hello.job = 7;
     hello.generation = 3;
     hello.identity[31] = 9;
@@ -405,6 +413,79 @@ START_TEST(bulk_and_ctl_connections_are_handed_over_unread)
     ck_assert(refusal.retry);
     ck_assert_str_eq(refusal.text, "come again");
     (void)close(fd);
+    (void)close(control);
+}
+END_TEST
+
+static void is_refused(const struct peer_hello *hello, int code, bool retry, const char *says)
+{
+    struct handshake_refusal refusal = {0};
+    int fd = knock(1);
+    say(fd, FRAME_HELLO, hello);
+    ck_assert_uint_eq(hear(fd, &refusal), FRAME_REFUSAL);
+    ck_assert_int_eq(refusal.code, code);
+    ck_assert_int_eq(refusal.retry, retry);
+    ck_assert_msg(strstr(refusal.text, says) != NULL, "%s", refusal.text);
+    (void)close(fd);
+}
+
+START_TEST(bulk_and_data_come_from_the_identity_and_process_that_is_known)
+{
+    static const enum peer_class classes[] = {PEER_BULK, PEER_DATA};
+    struct handshake_refusal refusal = {0};
+    start(1, 2);
+    for (size_t i = 0; i < 2; i++) { /* Nobody has said yet which process the node is. */
+        struct peer_hello hello = hello_of("test", "a", 1, classes[i]);
+        is_refused(&hello, ERR_BUSY, true, "no control connection of this process yet");
+    }
+    struct peer_hello control = hello_of("test", "a", 1, PEER_CONTROL);
+    int fd = knock(1);
+    say(fd, FRAME_HELLO, &control);
+    ck_assert_uint_eq(hear(fd, &refusal), FRAME_WELCOME);
+    for (size_t i = 0; i < 2; i++) {
+        struct peer_hello hello = hello_of("test", "a", 1, classes[i]);
+        hello.life = 1;
+        is_refused(&hello, ERR_AUTH, false, "has another identity here");
+        hello.life = 0;
+        hello.incarnation--;
+        is_refused(&hello, ERR_AUTH, false, "was started again since this process");
+        hello.incarnation += 2;
+        is_refused(&hello, ERR_BUSY, true, "no control connection of this process yet");
+    }
+    ck_assert_int_eq(nodes[1].bulk, 0);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(an_earlier_process_does_not_take_the_place_of_a_later_one)
+{
+    struct handshake_refusal refusal = {0};
+    struct peer_hello hello = hello_of("test", "a", 1, PEER_CONTROL);
+    start(1, 2);
+    int fd = knock(1);
+    say(fd, FRAME_HELLO, &hello);
+    ck_assert_uint_eq(hear(fd, &refusal), FRAME_WELCOME);
+    hello.incarnation--;
+    is_refused(&hello, ERR_AUTH, false, "was started again since this process");
+    ck_assert_int_eq(nodes[1].ups, 1);
+    ck_assert_int_eq(nodes[1].downs, 0); /* the later one is where it was */
+    hello.incarnation += 2;
+    later = 1;
+    int next = knock(1);
+    say(next, FRAME_HELLO, &hello);
+    ck_assert_uint_eq(hear(next, &refusal), FRAME_WELCOME);
+    ck_assert_str_eq(nodes[1].reason, "it was started again and dialled anew");
+    (void)close(fd);
+    (void)close(next);
+}
+END_TEST
+
+START_TEST(a_coppeliusctl_is_no_node)
+{
+    struct peer_hello hello = hello_of("test", "a", 1, PEER_CTL);
+    start(1, 2);
+    is_refused(&hello, ERR_PROTO, false, "asks as a coppeliusctl and says that it is node 1");
+    ck_assert_int_eq(nodes[1].ctl, 0);
 }
 END_TEST
 
@@ -536,6 +617,9 @@ Suite *unit_suite(void)
     tcase_add_loop_test(tcase, who_does_not_belong_is_refused_with_a_sentence, 0,
                         sizeof(refused) / sizeof(refused[0]));
     tcase_add_test(tcase, bulk_and_ctl_connections_are_handed_over_unread);
+    tcase_add_test(tcase, bulk_and_data_come_from_the_identity_and_process_that_is_known);
+    tcase_add_test(tcase, an_earlier_process_does_not_take_the_place_of_a_later_one);
+    tcase_add_test(tcase, a_coppeliusctl_is_no_node);
     tcase_add_test(tcase, garbage_and_silence_are_cut_and_counted);
     tcase_add_test(tcase, the_oldest_of_too_many_strangers_is_cut);
     tcase_add_test(tcase, a_full_queue_refuses_and_says_so);

@@ -168,7 +168,7 @@ static void look(const struct probe_target *targets, size_t count)
 static void measured(bool secure)
 {
     start(secure);
-    struct probe_target target = {2, "b", asked.address};
+    struct probe_target target = {2, 0, "b", asked.address};
     look(&target, 1);
     const struct probe_result *result = &results.list[0];
     ck_assert_msg(result->err.code == 0, "%s", result->err.text);
@@ -202,8 +202,13 @@ END_TEST
 START_TEST(who_cannot_be_reached_or_is_another_is_told_by_the_step)
 {
     start(false);
+    struct probe_target other = {2, 1, "b", asked.address};
     struct probe_target targets[3] = {
-        {2, "b", "127.0.0.1:1"}, {2, "c", asked.address}, {2, "b", asked.address}};
+        {2, 0, "b", "127.0.0.1:1"}, {2, 0, "c", asked.address}, {2, 0, "b", asked.address}};
+    look(&other, 1); /* the identity that has its id later */
+    ck_assert_int_eq(results.list[0].step, PROBE_GREET);
+    ck_assert_int_eq(results.list[0].err.code, ERR_AUTH);
+    ck_assert_ptr_nonnull(strstr(results.list[0].err.text, "(0 of id 2, not 1 of id 2)"));
     look(targets, 3);
     ck_assert_int_eq(results.list[0].step, PROBE_CONNECT);
     ck_assert_int_eq(results.list[0].err.code, ERR_REACH);
@@ -238,7 +243,7 @@ START_TEST(silent_nodes_do_not_keep_the_others_waiting_and_a_round_ends_in_time)
     int fd = mute(address);
     struct probe_target targets[7];
     for (size_t i = 0; i < 7; i++) {
-        targets[i] = (struct probe_target){2, "b", address};
+        targets[i] = (struct probe_target){2, 0, "b", address};
     }
     targets[6].address = asked.address;
     uint64_t begin_ms = clock_now_ms();
@@ -260,7 +265,7 @@ START_TEST(a_round_that_is_given_up_ends_at_once)
 {
     char address[PEER_ADDRESS_SIZE];
     int fd = mute(address);
-    struct probe_target target = {2, "b", address};
+    struct probe_target target = {2, 0, "b", address};
     struct probe_settings settings = {
         .cluster = "test", .node = "a", .node_id = 1, .context = &results, .on_result = on_result};
     struct probe_round *round = NULL;
@@ -293,7 +298,8 @@ START_TEST(a_node_that_looks_too_often_is_told_to_come_later)
         uint64_t deadline_ms = clock_now_ms() + 20000;
         ck_assert_int_eq(wire_connect(asked.address, NULL, deadline_ms, &fd, &err), 0);
         transport_plain(&wire.transport, fd);
-        int code = wire_greet(&wire, &hello, "b", deadline_ms, &again, &err);
+        int code =
+            wire_greet(&wire, &hello, &(struct wire_node){"b", 2, 0}, deadline_ms, &again, &err);
         ck_assert_msg(code == 0 || code == ERR_BUSY, "%s", err.text);
         refused += code == ERR_BUSY;
         ck_assert(code == 0 || again);
