@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/secrets.h"
 #include "trust/authority_folder.h"
 #include "trust/identity.h"
 #include "trust/issue.h"
@@ -32,15 +33,9 @@ int authority_lock(const char *folder, int *ret_fd, struct err *err)
                        "init` makes one, --authority names another place",
                        folder, err_errno(errno));
     }
-    struct stat stat;
-    if (fstat(fd, &stat) != 0 || (stat.st_mode & 0002) != 0) {
+    if (secrets_check_folder("the authority's folder", folder, fd, err) != 0) {
         (void)close(fd);
-        return err_set(
-            err, ERR_CONFIG,
-            "the authority's folder '%s' may be written by everybody: they could put "
-            "tokens and a key of their own there; run `chmod 700 %s`, and look at what is "
-            "in it",
-            folder, folder);
+        return err->code;
     }
     if (flock(fd, LOCK_EX) != 0) {
         (void)close(fd);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/secrets.h"
 #include "trust/identity.h"
 #include "trust/openssl.h"
 
@@ -19,8 +20,7 @@ void pem_wipe(struct buf *bytes)
     buf_done(bytes);
 }
 
-int pem_read_file(const char *what, const char *path, bool secret, struct buf *bytes,
-                  struct err *err)
+static int read_public(const char *what, const char *path, struct buf *bytes, struct err *err)
 {
     struct stat stat;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -31,13 +31,6 @@ int pem_read_file(const char *what, const char *path, bool secret, struct buf *b
     if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
         (void)close(fd);
         return err_set(err, ERR_CONFIG, "%s '%s' is no file", what, path);
-    }
-    if (secret && (stat.st_mode & 0077) != 0) {
-        (void)close(fd);
-        return err_set(err, ERR_CONFIG,
-                       "%s '%s' may be read by others (mode %03o); run `chmod 600 %s`, and "
-                       "take it for known to others if this machine has other users",
-                       what, path, (unsigned)stat.st_mode & 0777, path);
     }
     buf_reserve(bytes, PEM_SIZE_MAX + 1);
     ssize_t got = 0;
@@ -56,6 +49,13 @@ int pem_read_file(const char *what, const char *path, bool secret, struct buf *b
                        PEM_SIZE_MAX);
     }
     return 0;
+}
+
+int pem_read_file(const char *what, const char *path, bool secret, struct buf *bytes,
+                  struct err *err)
+{
+    return secret ? secrets_read(what, path, PEM_SIZE_MAX, bytes, err)
+                  : read_public(what, path, bytes, err);
 }
 
 /* No passphrase is ever asked for. */

@@ -67,8 +67,8 @@ def main():
             node.token = "0123456789abcdef-the-secret-of-" + node.name
             node.write_config()
         for mode in (0o640, 0o604, 0o660):
-            refused(cluster, b, os.path.join(b.folder, "token"), mode, "others may read it")
-            refused(cluster, b, os.path.join(b.state, "tls", "node.key"), mode, "may be read by others")
+            refused(cluster, b, os.path.join(b.folder, "token"), mode, "may be read or changed by others")
+            refused(cluster, b, os.path.join(b.state, "tls", "node.key"), mode, "may be read or changed by others")
         cluster.start()
         join = cluster.offline("cluster", "token", "--ttl", "1h", "--uses", "1", "--authority", cluster.authority).stdout.split()
         join = next(word for word in join if word.startswith("cpl2."))

@@ -75,7 +75,7 @@ def people(cluster):
     mode = os.stat(os.path.join(cluster.folder, "ann", "node.key")).st_mode & 0o777
     claims.claim(mode == 0o600, f"a key's mode is 600: {mode:o}")
     os.chmod(os.path.join(cluster.folder, "ann", "node.key"), 0o644)
-    says(remote(cluster, b, "ann", "nodes"), 2, "may be read by others", what="a key that all may read")
+    says(remote(cluster, b, "ann", "nodes"), 2, "may be read or changed by others", what="a key that all may read")
     os.chmod(os.path.join(cluster.folder, "ann", "node.key"), 0o600)
 
 

@@ -319,7 +319,7 @@ START_TEST(a_token_file_must_be_private_and_long)
     ck_assert_str_eq(token, "0123456789abcdef");
     ck_assert_int_eq(fchmod(fd, 0644), 0);
     ck_assert_int_eq(http_token_read(path, token, &err), ERR_CONFIG);
-    ck_assert_ptr_nonnull(strstr(err.text, "others may read it"));
+    ck_assert_ptr_nonnull(strstr(err.text, "may be read or changed by others"));
     (void)close(fd);
     (void)unlink(path);
     ck_assert_int_eq(http_token_read(path, token, &err), ERR_CONFIG);

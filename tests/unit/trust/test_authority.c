@@ -188,7 +188,7 @@ START_TEST(a_folder_that_everybody_may_write_to_is_no_authority)
     char text[TOKEN_TEXT_SIZE];
     ck_assert_int_eq(chmod(authority, 0777), 0);
     ck_assert_int_eq(token_find(authority, token.id, &verifier, &err), ERR_CONFIG);
-    SAYS("may be written by everybody");
+    SAYS("others may write to the folder (mode 777)");
     ck_assert_int_eq(token_make(authority, 60, 1, text, &err), ERR_CONFIG);
     ck_assert_int_eq(chmod(authority, 0700), 0);
     ck_assert_int_eq(token_find(authority, token.id, &verifier, &err), 0);

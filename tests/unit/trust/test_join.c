@@ -245,6 +245,10 @@ static void *relay(void *context)
     struct err ignored = {0};
     ck_assert_int_eq(tls_accept(relay->member, relay->near, true, &near, &ignored), 0);
     ck_assert_int_eq(tls_dial_pinned(relay->far, relay->pin, &far, &ignored), 0);
+    struct talk talks[2] = {{near, relay->near, clock_now_ms() + 10000},
+                            {far, relay->far, clock_now_ms() + 10000}};
+    ck_assert_int_eq(talk_shake(&talks[0], &ignored), 0);
+    ck_assert_int_eq(talk_shake(&talks[1], &ignored), 0);
     while (pass(near, far, &relay->forth) && pass(far, near, &relay->back)) {
         (void)usleep(1000);
     }

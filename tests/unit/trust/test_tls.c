@@ -493,7 +493,7 @@ START_TEST(files_that_do_not_fit_are_refused_with_the_file_named)
     settings.cluster = "test";
     ASSERT(chmod(key, 0644) == 0);
     ck_assert_int_eq(trust_open(&settings, &trust, &err), ERR_CONFIG);
-    ck_assert(says(&err, "may be read by others (mode 644); run `chmod 600"));
+    ck_assert(says(&err, "may be read or changed by others (mode 644); run `chmod 600"));
     ASSERT(chmod(key, 0600) == 0);
     trust_make_authority(&folder, "other", "test");
     trust_file(&folder, "other/ca.crt", other);
