@@ -156,8 +156,10 @@ static void put_tls(struct exposition *out)
             exposition_labels("reason", facts_tls_failure((enum facts_tls_failure)i), NULL);
         exposition_u64(out, &labels, cluster.tls_failures[i]);
     }
-    exposition_family(out, "peer_connections_cut_total", EXPOSITION_COUNTER,
-                      "Connections cut because their node was removed from the cluster.");
+    exposition_family(
+        out, "peer_connections_cut_total", EXPOSITION_COUNTER,
+        "Connections cut: their node was removed, their person's certificate ended, or "
+        "this side has another authority.");
     exposition_u64(out, NULL, cluster.tls_cut);
 }
 

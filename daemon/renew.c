@@ -188,17 +188,31 @@ static void ask(struct daemon *daemon)
     buf_done(&request);
 }
 
+/* A certificate lets a person in until it ends, also on a connection that lives. */
+static void cut_ended(struct daemon *daemon)
+{
+    size_t cut = trust_cut_ended(daemon->trust, (int64_t)time(NULL));
+    if (cut > 0) {
+        log_notice("trust.cut",
+                   "connections=%zu reason=\"the certificates of who made them ended\"", cut);
+    }
+}
+
 void renew_turn(struct daemon *daemon)
 {
     struct renewal *renewal = daemon->renewal;
     uint64_t now_ms = clock_now_ms();
     int64_t ends = 0;
     int64_t authority_ends = 0;
-    if (daemon->trust == NULL || daemon->renew_days == 0 || daemon->mesh == NULL ||
-        daemon->stopping || now_ms - renewal->looked_ms < LOOK_EVERY_MS) {
+    if (daemon->trust == NULL || daemon->mesh == NULL || daemon->stopping ||
+        now_ms - renewal->looked_ms < LOOK_EVERY_MS) {
         return;
     }
     renewal->looked_ms = now_ms;
+    cut_ended(daemon);
+    if (daemon->renew_days == 0) {
+        return;
+    }
     trust_ends(daemon->trust, &ends, &authority_ends);
     bool due = ends - (int64_t)time(NULL) < (int64_t)daemon->renew_days * DAY_S &&
                ends + DAY_S < authority_ends; /* No leaf outlives its authority. */

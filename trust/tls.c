@@ -60,9 +60,22 @@ int tls_break(struct tls *tls, const struct err *err)
     if (tls->state != TLS_BROKEN) {
         tls->state = TLS_BROKEN;
         tls->broken = *err;
-        if (atomic_load(&tls->cut)) {
+        switch ((enum trust_cut)atomic_load(&tls->cut)) {
+        case CUT_MEMBER:
             (void)err_set(&tls->broken, ERR_AUTH, "node '%s' is no member of the cluster any more",
                           tls->peer.name);
+            break;
+        case CUT_AUTHORITY:
+            (void)err_set(&tls->broken, ERR_AUTH,
+                          "this side has another authority since this connection was made");
+            break;
+        case CUT_ENDED:
+            (void)err_set(&tls->broken, ERR_AUTH,
+                          "the certificate of the %s '%s' has ended since this connection was made",
+                          trust_kind_name(tls->peer.kind), tls->peer.name);
+            break;
+        case CUT_NOT:
+            break;
         }
     }
     return -1;

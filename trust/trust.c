@@ -149,10 +149,53 @@ static int load(const struct trust *trust, struct loaded *ret_loaded, struct err
     return 0;
 }
 
+/* Under the lock: shuts what lives and is meant; its thread reads the end, and says why. */
+static size_t cut_where(struct trust *trust, enum trust_cut why,
+                        bool (*meant)(const struct trust *, const struct tls *, int64_t),
+                        int64_t now_s)
+{
+    size_t cut = 0;
+    for (struct tls *at = trust->live; at != NULL; at = at->next) {
+        if (atomic_load(&at->cut) == CUT_NOT && meant(trust, at, now_s)) {
+            atomic_store(&at->cut, (int)why);
+            (void)shutdown(at->fd, SHUT_RDWR);
+            cut++;
+        }
+    }
+    trust->stats.cut += cut;
+    return cut;
+}
+
+static bool is_any(const struct trust *trust, const struct tls *tls, int64_t now_s)
+{
+    (void)trust;
+    (void)tls;
+    (void)now_s;
+    return true;
+}
+
+/* A node of the cluster that is no member is a guest, and stays while it was not removed. */
+static bool is_out(const struct trust *trust, const struct tls *tls, int64_t now_s)
+{
+    (void)now_s;
+    return tls->peer.kind == TRUST_NODE && !trust_is_member(trust, tls->peer.name) &&
+           (tls->peer.member || trust_is_removed(trust, tls->peer.name));
+}
+
+static bool has_ended(const struct trust *trust, const struct tls *tls, int64_t now_s)
+{
+    (void)trust;
+    return (tls->peer.kind == TRUST_ADMIN || tls->peer.kind == TRUST_VIEWER) &&
+           tls->peer.not_after < now_s;
+}
+
 static void use(struct trust *trust, struct loaded *loaded)
 {
     SSL_CTX *context = trust->context;
     X509 *ca = trust->ca;
+    if (ca != NULL && EVP_PKEY_eq(X509_get0_pubkey(ca), X509_get0_pubkey(loaded->ca)) != 1) {
+        (void)cut_where(trust, CUT_AUTHORITY, is_any, 0);
+    }
     trust->context = loaded->context;
     trust->ca = loaded->ca;
     trust->self = loaded->self;
@@ -286,7 +329,6 @@ void trust_ends(struct trust *trust, int64_t *ret_certificate, int64_t *ret_auth
 
 size_t trust_set_members(struct trust *trust, const char *const *names, size_t count)
 {
-    size_t cut = 0;
     ASSERT(count <= TRUST_MEMBERS_MAX);
     pthread_mutex_lock(&trust->lock);
     for (size_t i = 0; i < count; i++) {
@@ -294,15 +336,7 @@ size_t trust_set_members(struct trust *trust, const char *const *names, size_t c
     }
     trust->members_count = count;
     trust->members_known = true;
-    for (struct tls *at = trust->live; at != NULL; at = at->next) {
-        if (at->peer.kind == TRUST_NODE && at->peer.member && !atomic_load(&at->cut) &&
-            !trust_is_member(trust, at->peer.name)) {
-            atomic_store(&at->cut, true);
-            (void)shutdown(at->fd, SHUT_RDWR); /* Its thread reads the end, and says why. */
-            cut++;
-        }
-    }
-    trust->stats.cut += cut;
+    size_t cut = cut_where(trust, CUT_MEMBER, is_out, 0);
     pthread_mutex_unlock(&trust->lock);
     return cut;
 }
@@ -315,6 +349,14 @@ void trust_set_removed(struct trust *trust, const char *const *names, size_t cou
         (void)snprintf(trust->removed[trust->removed_count++], TRUST_NAME_SIZE, "%s", names[i]);
     }
     pthread_mutex_unlock(&trust->lock);
+}
+
+size_t trust_cut_ended(struct trust *trust, int64_t now_s)
+{
+    pthread_mutex_lock(&trust->lock);
+    size_t cut = cut_where(trust, CUT_ENDED, has_ended, now_s);
+    pthread_mutex_unlock(&trust->lock);
+    return cut;
 }
 
 void trust_get_stats(struct trust *trust, struct trust_stats *ret_stats)

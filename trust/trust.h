@@ -65,7 +65,8 @@ struct trust_stats {
     uint64_t failed_name;       /* another cluster, another name, not a node */
     uint64_t failed_member;     /* no member (any more) */
     uint64_t failed_other;
-    uint64_t cut; /* connections of members that were removed */
+    uint64_t cut; /* connections: of members that were removed, of people whose certificate ended,
+                     of another authority's before a reload */
     uint64_t reloads;
     size_t live; /* connections */
 };
@@ -73,8 +74,9 @@ struct trust_stats {
 /* Reads the files. ERR_CONFIG names the file and what to do: absent, readable by others, a key that
  * is not the certificate's, another authority's, expired, another cluster's or node's. */
 int trust_open(const struct trust_settings *settings, struct trust **ret_trust, struct err *err);
-/* Reads them again: new connections use them, those that live go on. Where they are refused, all
- * stays as it was. */
+/* Reads them again: new connections use them, those that live go on; but with another authority
+ * every connection that was made under the one before is cut. Where they are refused, all stays as
+ * it was. */
 int trust_reload(struct trust *trust, struct err *err);
 /* For a renewal: a request for a certificate of the key that is in use (DER); and the certificate
  * (PEM) that came, put in the file's place and in use from now on. Where it does not fit, all stays
@@ -94,6 +96,9 @@ void trust_ends(struct trust *trust, int64_t *ret_certificate, int64_t *ret_auth
  * handshake (it may ask to become one), but for those that were removed. */
 size_t trust_set_members(struct trust *trust, const char *const *names, size_t count);
 void trust_set_removed(struct trust *trust, const char *const *names, size_t count);
+/* Cuts the connections of people whose certificate ended before that second; nodes are members as
+ * long as the list says so, and renew theirs. Returns how many; call it now and then. */
+size_t trust_cut_ended(struct trust *trust, int64_t now_s);
 void trust_get_stats(struct trust *trust, struct trust_stats *ret_stats);
 
 /* --------------------------------------------------------------------- tls

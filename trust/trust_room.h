@@ -37,6 +37,8 @@ enum trust_failure {
     FAILURE_MEMBER,
 };
 
+enum trust_cut { CUT_NOT, CUT_MEMBER, CUT_AUTHORITY, CUT_ENDED };
+
 struct trust {
     char *ca_path, *certificate_path, *key_path;
     char *cluster, *name; /* NULL: any */
@@ -76,7 +78,7 @@ struct tls {
     char expected[TRUST_NAME_SIZE]; /* the node that is dialled; "": any */
     uint8_t pin[32];
     struct trust_identity peer; /* written under trust's lock while shaking */
-    atomic_bool cut;            /* by trust_set_members */
+    atomic_int cut;             /* enum trust_cut: by whoever took it away, under the lock */
     enum tls_state state;
     struct err broken;
 

@@ -396,6 +396,46 @@ START_TEST(who_is_no_member_is_out_and_who_is_removed_is_cut)
 }
 END_TEST
 
+START_TEST(a_guest_that_is_removed_is_cut_too)
+{
+    static const char *const members[] = {"b"};
+    static const char *const removed[] = {"a"};
+    uint8_t byte = 0;
+    ck_assert_uint_eq(trust_set_members(b, members, 1), 0);
+    open_both("b");
+    ck_assert(tls_is_open(server));
+    ck_assert(!tls_peer(server)->member);
+    trust_set_removed(b, removed, 1);
+    ck_assert_uint_eq(trust_set_members(b, members, 1), 1);
+    ck_assert_int_eq(read_some(server, &byte, 1, &server_err), -1);
+    ck_assert(says(&server_err, "node 'a' is no member of the cluster any more"));
+}
+END_TEST
+
+START_TEST(a_persons_connection_ends_with_the_certificate)
+{
+    struct err err = {0};
+    uint8_t byte = 0;
+    trust_make_bundle(&folder, "ca", "test", TRUST_ADMIN, "ann");
+    trust_free(a);
+    ck_assert_int_eq(trust_open_bundle(&folder, "ca-ann", 0, &a, &err), 0);
+    open_both("b");
+    ck_assert(tls_is_open(server));
+    int64_t end = tls_peer(server)->not_after;
+    ck_assert_uint_eq(trust_cut_ended(b, end), 0);
+    carry(dialer, server, 1000, 3);
+    ck_assert_uint_eq(trust_cut_ended(b, end + 1), 1);
+    ck_assert_uint_eq(trust_cut_ended(b, end + 1), 0); /* once */
+    ck_assert_int_eq(read_some(server, &byte, 1, &server_err), -1);
+    ck_assert(says(&server_err, "the certificate of the admin 'ann' has ended"));
+    teardown();
+    setup();
+    opened(); /* of a node: it is renewed, and the member list says who is in */
+    ck_assert_uint_eq(trust_cut_ended(b, end + 1000000), 0);
+    carry(dialer, server, 1000, 4);
+}
+END_TEST
+
 START_TEST(a_goodbye_and_a_torn_end_are_told_apart)
 {
     uint8_t bytes[10];
@@ -511,6 +551,8 @@ START_TEST(a_reload_takes_new_files_and_refuses_wrong_ones)
     struct err err = {0};
     struct trust_identity before;
     struct trust_identity after;
+    struct trust_stats stats;
+    uint8_t byte = 0;
     char from[256];
     char to[256];
     trust_self(a, &before);
@@ -522,7 +564,9 @@ START_TEST(a_reload_takes_new_files_and_refuses_wrong_ones)
     ck_assert_int_eq(trust_reload(a, &err), ERR_CONFIG);
     opened(); /* with the ones before */
     carry(dialer, server, 1000, 9);
-    /* All three of the other authority: for new connections. */
+    ck_assert_int_eq(trust_reload(b, &err), 0); /* the same files: those that live go on */
+    carry(dialer, server, 1000, 9);
+    /* All three of the other authority: what was made under the one before is cut. */
     trust_file(&folder, "other-a/node.key", from);
     trust_file(&folder, "ca-a/node.key", to);
     ASSERT(rename(from, to) == 0);
@@ -530,7 +574,10 @@ START_TEST(a_reload_takes_new_files_and_refuses_wrong_ones)
     trust_file(&folder, "ca-a/ca.crt", to);
     ASSERT(rename(from, to) == 0);
     ck_assert_int_eq(trust_reload(a, &err), 0);
-    carry(dialer, server, 1000, 10); /* those that live go on */
+    ck_assert_int_eq(read_some(dialer, &byte, 1, &dialer_err), -1);
+    ck_assert(says(&dialer_err, "has another authority since this connection was made"));
+    trust_get_stats(a, &stats);
+    ck_assert_uint_eq(stats.cut, 1);
     trust_self(a, &after);
     ck_assert_str_eq(after.name, "a");
     tls_free(dialer);
@@ -557,6 +604,8 @@ Suite *unit_suite(void)
     tcase_add_test(claims, another_cluster_of_the_same_authority_is_refused);
     tcase_add_test(claims, a_person_may_dial_and_not_serve);
     tcase_add_test(claims, who_is_no_member_is_out_and_who_is_removed_is_cut);
+    tcase_add_test(claims, a_guest_that_is_removed_is_cut_too);
+    tcase_add_test(claims, a_persons_connection_ends_with_the_certificate);
     tcase_add_test(claims, a_goodbye_and_a_torn_end_are_told_apart);
     tcase_add_test(claims, half_closed_the_other_way_still_carries);
     tcase_add_test(claims, a_changed_or_repeated_record_breaks_the_connection);
