@@ -68,10 +68,21 @@ static void count(struct http *http, enum http_path path, unsigned code)
     ASSERT(false); /* Every code that is answered is in the list. */
 }
 
+/* ?verbose has no value: the lookup answers NULL for it, and for what is absent too. */
+static bool is_verbose(struct MHD_Connection *connection)
+{
+    const char *value = NULL;
+    size_t value_size = 0;
+    return MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, "verbose",
+                                         strlen("verbose"), &value, &value_size) == MHD_YES;
+}
+
+/* Everybody may have the page, which is the same everywhere, and a yes or no; not the reasons. */
 static bool may(const struct http *http, struct MHD_Connection *connection, enum http_path path)
 {
     bool open_to_all = path == HTTP_HEALTHZ || path == HTTP_LIVEZ || path == HTTP_READYZ ||
                        path == HTTP_PAGE || path == HTTP_PAGE_JS || path == HTTP_PAGE_CSS;
+    open_to_all = open_to_all && (path != HTTP_READYZ || !is_verbose(connection));
     if (http->settings.token[0] == '\0' || open_to_all) {
         return true;
     }
@@ -165,14 +176,7 @@ static enum MHD_Result answer(struct http *http, struct MHD_Connection *connecti
         return respond(http, connection, path, 200, file->type, file->bytes, page_size(file),
                        MHD_RESPMEM_PERSISTENT);
     }
-    /* ?verbose has no value: the lookup answers NULL for it, and for what is absent too. */
-    bool verbose = false;
-    const char *value = NULL;
-    size_t value_size = 0;
-    if (MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, "verbose",
-                                      strlen("verbose"), &value, &value_size) == MHD_YES) {
-        verbose = true;
-    }
+    bool verbose = is_verbose(connection);
     const char *accept =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
     bool openmetrics = path == HTTP_METRICS && accept != NULL &&

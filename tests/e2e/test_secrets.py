@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import urllib.error
+import urllib.request
 
 from cluster import Claims, Cluster, program
 
@@ -44,6 +46,37 @@ def refused(cluster, node, path, mode, text):
     os.chmod(path, 0o600)
 
 
+def http_beyond_loopback(node):
+    """An HTTP address that others can reach is no config without a token; with one it guards all that tells something."""
+    with open(node.config) as f:
+        text = f.read()
+    bare = "".join(line for line in text.splitlines(True) if "token_file" not in line)
+    own, path = f"  listen: 127.0.0.1:{node.http}", os.path.join(node.folder, "other.yaml")
+    for listen, token, status in (("0.0.0.0", False, 2), ("192.0.2.1", False, 2), ("0.0.0.0", True, 0), ("127.0.0.1", False, 0)):
+        with open(path, "w") as f:
+            f.write((text if token else bare).replace(own, f"  listen: {listen}:{node.http}"))
+        run = subprocess.run([program("coppeliusd"), "--check-config", "--config", path], capture_output=True, text=True, timeout=30)
+        claims.claim(run.returncode == status and (status == 0 or "so http.token_file must name a file with a token" in run.stderr),
+                     f"HTTP on {listen} {'with' if token else 'without'} a token: exit {run.returncode}: {run.stderr}")
+
+
+def http_with_token(node):
+    def get(path, token=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{node.http}{path}", headers={"Authorization": token} if token else {})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as e:
+            return e.code
+
+    for path in ("/metrics", "/api/v1/status", "/api/v1/targets", "/readyz?verbose"):
+        for token in (None, "Bearer ", "Bearer " + node.token[:-1], "Bearer " + node.token + "x", "Basic " + node.token, node.token):
+            claims.claim(get(path, token) == 401, f"{path} by '{token}': {get(path, token)}")
+        claims.claim(get(path, "Bearer " + node.token) in (200, 503), f"{path} by the token: {get(path, 'Bearer ' + node.token)}")
+    for path in ("/healthz", "/livez", "/readyz", "/"):  # yes or no, and a page that is the same everywhere
+        claims.claim(get(path) in (200, 503), f"{path} is for everybody: {get(path)}")
+
+
 def files_with_secrets(folder):
     for parent, _, files in os.walk(folder):
         for name in files:
@@ -69,7 +102,9 @@ def main():
         for mode in (0o640, 0o604, 0o660):
             refused(cluster, b, os.path.join(b.folder, "token"), mode, "may be read or changed by others")
             refused(cluster, b, os.path.join(b.state, "tls", "node.key"), mode, "may be read or changed by others")
+        http_beyond_loopback(b)
         cluster.start()
+        http_with_token(a)
         join = cluster.offline("cluster", "token", "--ttl", "1h", "--uses", "1", "--authority", cluster.authority).stdout.split()
         join = next(word for word in join if word.startswith("cpl2."))
         newcomer = cluster.newcomer(a)

@@ -271,6 +271,10 @@ START_TEST(the_token_guards_what_tells_something)
     STATUS(reply, "200");
     (void)ask("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", reply, sizeof(reply));
     STATUS(reply, "200");
+    (void)ask("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", reply, sizeof(reply));
+    STATUS(reply, "503"); /* on_answer's, and no 401 */
+    (void)ask("GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n", reply, sizeof(reply));
+    STATUS(reply, "401");
     http_set_token(http, "another-token-of-16");
     (void)ask("GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n",
               reply, sizeof(reply));
