@@ -119,43 +119,13 @@ __device__ static inline void attention_forward(const model_arguments &args, con
     using plan = layout<HEAD, GROUPS, N, STAGES, 1, 0>;
     __shared__ uint64_t barriers[plan::barriers];
     DYNAMIC_SHARED(memory);
-    const places<STAGES> at = plan::begin(memory, barriers);
-    const tiles_of<GROUPS> tiles(args);
-    const uint32_t warpgroup = warpgroup_index();
-    ring<STAGES> turn;
-    if (warpgroup == GROUPS) {
-        registers_fewer<FEWER>();
-        if (threadIdx.x == GROUPS * 128) {
-            const uint32_t own[1] = {0};
-            const uint32_t others[2] = {1, 2};
-            for (uint32_t i = 0; i < tiles.count; i++) {
-                const uint32_t block = tiles.first(i);
-                plan::load_own(at, maps, own, i, tiles.group + block);
-                for (uint32_t column = 0; column < tiles.end(block); column += N) {
-                    plan::load_step(at, maps, others, turn, tiles.group + column, NULL);
-                    turn.next();
-                }
-            }
-        }
-    } else {
-        registers_more<MORE>();
-        for (uint32_t i = 0; i < tiles.count; i++) {
-            const uint32_t block = tiles.first(i);
-            const uint32_t first = block + warpgroup * ROWS;
-            const uint32_t steps = (tiles.end(block) + N - 1) / N;
-            const uint32_t own = first < tiles.length ? (first + ROWS + N - 1) / N : 0;
-            barrier_wait(at.own_full + i * 8, 0);
-            if (own != 0) {
-                forward_rows<plan, HEAD, N, STAGES>(
-                    args, tiles.group, first,
-                    at.own + i * plan::own_bytes + warpgroup * plan::own_tile, at, turn);
-            }
-            for (uint32_t step = own; step < steps; step++) { /* wholly above the diagonal */
-                plan::skip(at, turn);
-                turn.next();
-            }
-        }
-    }
+    const uint32_t own[1] = {0};
+    copy_and_multiply_queries<plan, GROUPS, N, STAGES, MORE, FEWER>(
+        args, maps, memory, barriers, own,
+        [&](uint32_t group, uint32_t first, uint32_t q_tile, const places<STAGES> &at,
+            ring<STAGES> &turn) {
+            forward_rows<plan, HEAD, N, STAGES>(args, group, first, q_tile, at, turn);
+        });
 }
 
 #define CANDIDATE(number, head, groups, n, stages, blocks, more, fewer)      \

@@ -239,6 +239,12 @@ template <int STAGES> struct places {
     uint32_t empty;
 };
 
+/* A warpgroup's tile: which of the block's two, and of which warpgroup. */
+struct own_of {
+    uint32_t i;
+    uint32_t warpgroup;
+};
+
 /* OWN operands of the own side stay for a tile; a step of the ring has N rows of two operands, and
  * of VECTORS f32 vectors. */
 template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct layout {
@@ -287,6 +293,16 @@ template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct 
                                &maps.map[which[o]], row + g * ROWS, full);
             }
         }
+    }
+
+    __device__ static inline void wait_own(const places<STAGES> &at, own_of which)
+    {
+        barrier_wait(at.own_full + which.i * 8, 0);
+    }
+
+    __device__ static inline uint32_t own_at(const places<STAGES> &at, own_of which)
+    {
+        return at.own + which.i * own_bytes + which.warpgroup * own_tile;
     }
 
     __device__ static inline void load_step(const places<STAGES> &at, const model_maps &maps,
@@ -354,6 +370,78 @@ template <int GROUPS> struct tiles_of {
         return min(first + GROUPS * ROWS, length);
     }
 };
+
+struct step_vectors {
+    const float *from[2]; /* where the first step's begin */
+};
+
+/* A block's two roles. One thread copies: of each of its tiles the own side's operands (own), then
+ * step by step the other side's (others, with vectors) of the rows that span(tiles, block) names.
+ * The warpgroups that multiply run work(tiles, block, first, own, at, turn) for each of the two
+ * tiles: wait_own(), then all its steps, or skip() them; block and first are the rows where the
+ * block's tile and the warpgroup's 64 of it begin. */
+template <typename PLAN, int GROUPS, int N, int STAGES, int MORE, int FEWER, int OWN,
+          typename VECTORS_OF, typename SPAN, typename WORK>
+__device__ static inline void
+copy_and_multiply(const model_arguments &args, const model_maps &maps, const void *memory,
+                  const uint64_t *barriers, const uint32_t (&own)[OWN], const uint32_t (&others)[2],
+                  VECTORS_OF vectors_of, SPAN span, WORK work)
+{
+    const places<STAGES> at = PLAN::begin(memory, barriers);
+    const tiles_of<GROUPS> tiles(args);
+    const uint32_t warpgroup = warpgroup_index();
+    ring<STAGES> turn;
+    if (warpgroup == GROUPS) {
+        registers_fewer<FEWER>();
+        if (threadIdx.x == GROUPS * 128) {
+            const step_vectors vectors = vectors_of();
+            for (uint32_t i = 0; i < tiles.count; i++) {
+                const uint32_t block = tiles.first(i);
+                PLAN::load_own(at, maps, own, i, tiles.group + block);
+                const uint2 rows = span(tiles, block);
+                for (uint32_t row = rows.x; row < rows.y; row += N) {
+                    PLAN::load_step(at, maps, others, turn, tiles.group + row, vectors.from);
+                    turn.next();
+                }
+            }
+        }
+    } else {
+        registers_more<MORE>();
+        for (uint32_t i = 0; i < tiles.count; i++) {
+            const uint32_t block = tiles.first(i);
+            work(tiles, block, block + warpgroup * ROWS, own_of{i, warpgroup}, at, turn);
+        }
+    }
+}
+
+/* The same for queries, which meet the keys from the first to the diagonal's. */
+template <typename PLAN, int GROUPS, int N, int STAGES, int MORE, int FEWER, int OWN,
+          typename ROWS_OF>
+__device__ static inline void
+copy_and_multiply_queries(const model_arguments &args, const model_maps &maps, const void *memory,
+                          const uint64_t *barriers, const uint32_t (&own_operands)[OWN],
+                          ROWS_OF rows_of)
+{
+    const uint32_t others[2] = {1, 2};
+    copy_and_multiply<PLAN, GROUPS, N, STAGES, MORE, FEWER>(
+        args, maps, memory, barriers, own_operands, others, []() { return step_vectors{}; },
+        [](const tiles_of<GROUPS> &tiles, uint32_t block) {
+            return make_uint2(0, tiles.end(block));
+        },
+        [&](const tiles_of<GROUPS> &tiles, uint32_t block, uint32_t first, own_of own_tile,
+            const places<STAGES> &at, ring<STAGES> &turn) {
+            const uint32_t steps = (tiles.end(block) + N - 1) / N;
+            const uint32_t own = first < tiles.length ? (first + ROWS + N - 1) / N : 0;
+            PLAN::wait_own(at, own_tile);
+            if (own != 0) {
+                rows_of(tiles.group, first, PLAN::own_at(at, own_tile), at, turn);
+            }
+            for (uint32_t step = own; step < steps; step++) { /* wholly above the diagonal */
+                PLAN::skip(at, turn);
+                turn.next();
+            }
+        });
+}
 
 /* What a thread of a block of so many warpgroups has of the 65536 registers when it starts; the
  * roles may only share out anew what their block has. */

@@ -114,53 +114,16 @@ __device__ static inline void attention_query(const model_arguments &args, const
     using plan = layout<HEAD, GROUPS, N, STAGES, 2, 0>;
     __shared__ uint64_t barriers[plan::barriers];
     DYNAMIC_SHARED(memory);
-    const places<STAGES> at = plan::begin(memory, barriers);
-    const tiles_of<GROUPS> tiles(args);
-    const uint32_t warpgroup = warpgroup_index();
-    ring<STAGES> turn;
-    if (warpgroup == GROUPS) {
-        registers_fewer<FEWER>();
-        if (threadIdx.x == GROUPS * 128) {
-            const uint32_t own[2] = {0, 3};
-            const uint32_t others[2] = {1, 2};
-            for (uint32_t i = 0; i < tiles.count; i++) {
-                const uint32_t block = tiles.first(i);
-                plan::load_own(at, maps, own, i, tiles.group + block);
-                for (uint32_t column = 0; column < tiles.end(block); column += N) {
-                    plan::load_step(at, maps, others, turn, tiles.group + column, NULL);
-                    turn.next();
-                }
-            }
-        }
-    } else {
-        registers_more<MORE>();
-        for (uint32_t i = 0; i < tiles.count; i++) {
-            const uint32_t block = tiles.first(i);
-            const uint32_t first = block + warpgroup * ROWS;
-            const uint32_t steps = (tiles.end(block) + N - 1) / N;
-            const uint32_t own = first < tiles.length ? (first + ROWS + N - 1) / N : 0;
-            barrier_wait(at.own_full + i * 8, 0);
-            if (own != 0) {
-                query_rows<plan, HEAD, N, STAGES>(
-                    args, tiles.group, first,
-                    at.own + i * plan::own_bytes + warpgroup * plan::own_tile, at, turn);
-            }
-            for (uint32_t step = own; step < steps; step++) { /* wholly above the diagonal */
-                plan::skip(at, turn);
-                turn.next();
-            }
-        }
-    }
+    const uint32_t own[2] = {0, 3};
+    copy_and_multiply_queries<plan, GROUPS, N, STAGES, MORE, FEWER>(
+        args, maps, memory, barriers, own,
+        [&](uint32_t group, uint32_t first, uint32_t q_tile, const places<STAGES> &at,
+            ring<STAGES> &turn) {
+            query_rows<plan, HEAD, N, STAGES>(args, group, first, q_tile, at, turn);
+        });
 }
 
 /* -- keys and values -------------------------------------------------------------------------- */
-
-__device__ static inline float2 shared_pair(uint32_t address)
-{
-    float2 pair;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
-    return pair;
-}
 
 /* One warpgroup's 64 keys: rows are keys, columns queries (P and dS transposed). own tiles: k, v;
  * steps: queries and dout, with lse and delta; the first of them holds the diagonal. */
@@ -195,8 +158,8 @@ __device__ static inline void key_rows(const model_arguments &args, uint32_t gro
         const uint32_t vectors = stage + 2 * PLAN::step_rows::bytes + lane_column() * 4;
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
-            const float2 lse = shared_pair(vectors + j * 32);
-            const float2 delta = shared_pair(vectors + N * 4 + j * 32);
+            const float2 lse = load_pair(vectors + j * 32);
+            const float2 delta = load_pair(vectors + N * 4 + j * 32);
             const float base[2] = {lse.x * LOG2E, lse.y * LOG2E};
             const float from[2] = {delta.x, delta.y};
 #pragma unroll
@@ -276,45 +239,31 @@ __device__ static inline void attention_key(const model_arguments &args, const m
     using plan = layout<HEAD, GROUPS, N, STAGES, 2, 2>;
     __shared__ uint64_t barriers[plan::barriers];
     DYNAMIC_SHARED(memory);
-    const places<STAGES> at = plan::begin(memory, barriers);
-    const tiles_of<GROUPS> tiles(args);
-    const uint32_t warpgroup = warpgroup_index();
-    ring<STAGES> turn;
-    if (warpgroup == GROUPS) {
-        registers_fewer<FEWER>();
-        if (threadIdx.x == GROUPS * 128) {
-            const uint32_t own[2] = {1, 2};
-            const uint32_t others[2] = {0, 3};
-            const float *const vectors[2] = {operand<const float>(args, 4),
-                                             operand<const float>(args, 5)};
-            for (uint32_t i = 0; i < tiles.count; i++) {
-                const uint32_t block = tiles.first(i);
-                plan::load_own(at, maps, own, i, tiles.group + block);
-                for (uint32_t query = block; query < tiles.length; query += N) {
-                    plan::load_step(at, maps, others, turn, tiles.group + query, vectors);
-                    turn.next();
-                }
-            }
-        }
-    } else {
-        registers_more<MORE>();
-        for (uint32_t i = 0; i < tiles.count; i++) {
-            const uint32_t block = tiles.first(i);
-            const uint32_t first = block + warpgroup * ROWS;
+    const uint32_t own[2] = {1, 2};
+    const uint32_t others[2] = {0, 3};
+    copy_and_multiply<plan, GROUPS, N, STAGES, MORE, FEWER>(
+        args, maps, memory, barriers, own, others,
+        [&]() {
+            return step_vectors{{operand<const float>(args, 4), operand<const float>(args, 5)}};
+        },
+        [](const tiles_of<GROUPS> &tiles, uint32_t block) {
+            return make_uint2(block, tiles.length);
+        },
+        [&](const tiles_of<GROUPS> &tiles, uint32_t block, uint32_t first, own_of own_tile,
+            const places<STAGES> &at, ring<STAGES> &turn) {
             const uint32_t steps = (tiles.length - block + N - 1) / N;
             const uint32_t before = first < tiles.length ? (first - block) / N : steps;
-            barrier_wait(at.own_full + i * 8, 0);
+            plan::wait_own(at, own_tile);
             for (uint32_t step = 0; step < before; step++) { /* wholly before the keys */
                 plan::skip(at, turn);
                 turn.next();
             }
             if (before < steps) {
-                key_rows<plan, HEAD, N, STAGES>(
-                    args, tiles.group, first, block + before * N, steps - before,
-                    at.own + i * plan::own_bytes + warpgroup * plan::own_tile, at, turn);
+                key_rows<plan, HEAD, N, STAGES>(args, tiles.group, first, block + before * N,
+                                                steps - before, plan::own_at(at, own_tile), at,
+                                                turn);
             }
-        }
-    }
+        });
 }
 
 #define CANDIDATE(number, head, groups, n, stages, blocks, more, fewer)    \
