@@ -336,9 +336,21 @@ template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct 
         release(at, turn);
     }
 
+    /* This warp is done with the stage; the copies that fill it anew come behind the word.
+     *
+     * There:  expect_tx (tile + vectors: as many bytes as the copies bring) -> copies' complete_tx
+     *         -> phase of `full` -> try_wait (acquire) -> wgmma, ld.shared. What a bulk copy wrote
+     * is there for ordinary reads once its completion was seen. Back:   wgmma reads by the copies'
+     * own proxy and was waited for (wait_group). ld.shared of the vectors does not: each lane's
+     * fence.proxy.async puts its reads before what the copy engine writes after it; __syncwarp,
+     * then lane 0's arrive (release) -> the phase of `empty` (every warp's word) -> the copying
+     * thread's try_wait (acquire) -> copies. */
     __device__ static inline void release(const places<STAGES> &at, const ring<STAGES> &turn)
     {
-        __syncwarp(); /* all lanes are done with the vectors */
+        if (VECTORS > 0) {
+            proxy_fence();
+        }
+        __syncwarp();
         if (threadIdx.x % 32 == 0) {
             barrier_arrive(at.empty + turn.stage * 8);
         }
