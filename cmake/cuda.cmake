@@ -4,7 +4,9 @@
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(cuda_architectures "90a")
   set(cuda_ptx "")
+  set(model_images OFF)
 else()
+  set(model_images ON)
   set(cuda_architectures "75;80;86;89;90a;100;120")
   set(cuda_ptx "80")
 endif()
@@ -12,6 +14,7 @@ set(COPPELIUS_CUDA_ARCHITECTURES "${cuda_architectures}" CACHE STRING
     "Architectures that get machine code")
 set(COPPELIUS_CUDA_PTX "${cuda_ptx}" CACHE STRING
     "Architecture of the PTX for GPUs yet to come; empty: none")
+option(COPPELIUS_MODEL_IMAGES "The language model's device images inside the program" ${model_images})
 
 # The one place of nvcc's flags. NUMERICS is to the bit: no contraction, no fast math.
 set(NVCC_FLAGS -std=c++17 -O3 --fmad=false --prec-div=true --prec-sqrt=true --ftz=false
@@ -29,6 +32,9 @@ if(NOT COPPELIUS_CUDA STREQUAL "OFF")
   if(NVCC)
     set(COPPELIUS_HAVE_CUDA ON)
     message(STATUS "GPU kernels: ${NVCC} for sm_${COPPELIUS_CUDA_ARCHITECTURES}")
+    if(NOT COPPELIUS_MODEL_IMAGES)
+      message(STATUS "GPU kernels: without the language model's (COPPELIUS_MODEL_IMAGES=OFF)")
+    endif()
   elseif(COPPELIUS_CUDA STREQUAL "ON")
     message(FATAL_ERROR "COPPELIUS_CUDA=ON, but nvcc was not found: install CUDA 13.0's nvcc, or give -DCOPPELIUS_CUDA=OFF")
   else()

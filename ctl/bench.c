@@ -1,5 +1,5 @@
-/* bench tiles, bench images: the daemon's program times the candidates, or loads and checks the
- * images; its table becomes a document here. */
+/* bench tiles, bench images, images: the daemon's program times the candidates, loads and checks
+ * the images, or lists those inside it; its table becomes a document here. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 #define LINE_SIZE 512
 
-/* Runs `coppeliusd OPTION FOLDER`, its stdout into the file; it has said on stderr why it
- * failed where *ret_status is not 0. */
+/* Runs `coppeliusd OPTION FOLDER` (NULL: without), its stdout into the file; it has said on stderr
+ * why it failed where *ret_status is not 0. */
 static int run_daemon(char *daemon, char *option, char *folder, FILE *table, int *ret_status,
                       struct problem *problem)
 {
@@ -47,8 +47,9 @@ static void draw_table(const struct ctl *ctl, const json_t *document, struct buf
 }
 
 /* "sm_90 16 tiled-... tile=9 ...": architecture, sequences and product, and the whole line. */
-static json_t *choices_of(FILE *table)
+static json_t *choices_of(const struct ctl *ctl, FILE *table)
 {
+    (void)ctl;
     json_t *list = json_array();
     char line[LINE_SIZE];
     rewind(table);
@@ -67,8 +68,9 @@ static json_t *choices_of(FILE *table)
 }
 
 /* The lines that the daemon's program prints with an option, as a list of a document. */
-static int run_table(struct ctl *ctl, char *option, const char *list, const char *key,
-                     json_t *(*lines_of)(FILE *), output_draw_fn *draw, struct problem *problem)
+static int run_table(struct ctl *ctl, char *option, const char *list, const char *key, char *folder,
+                     json_t *(*lines_of)(const struct ctl *, FILE *), output_draw_fn *draw,
+                     struct problem *problem)
 {
     char *daemon = NULL;
     int status = 0;
@@ -78,10 +80,9 @@ static int run_table(struct ctl *ctl, char *option, const char *list, const char
         code = problem_set(problem, ERR_DISK, "cannot make a file for the table: %s",
                            err_errno(errno));
     }
-    code =
-        code != 0 ? code : run_daemon(daemon, option, ctl->args.words[0], table, &status, problem);
+    code = code != 0 ? code : run_daemon(daemon, option, folder, table, &status, problem);
     if (code == 0 && status == 0) {
-        json_t *document = json_pack("{s:i, s:o}", "schema", 1, list, lines_of(table));
+        json_t *document = json_pack("{s:i, s:o}", "schema", 1, list, lines_of(ctl, table));
         code = output_document(ctl, document, list, key, draw, problem);
         json_decref(document);
     }
@@ -95,7 +96,10 @@ static int run_table(struct ctl *ctl, char *option, const char *list, const char
 int run_bench_tiles(struct ctl *ctl, struct problem *problem)
 {
     char option[] = "--bench-tiles";
-    return run_table(ctl, option, "choices", "product", choices_of, draw_table, problem);
+    char own[] = "-";
+    return run_table(ctl, option, "choices", "product",
+                     ctl->args.words_count > 0 ? ctl->args.words[0] : own, choices_of, draw_table,
+                     problem);
 }
 
 static void draw_images(const struct ctl *ctl, const json_t *document, struct buf *out)
@@ -122,8 +126,9 @@ static void draw_images(const struct ctl *ctl, const json_t *document, struct bu
 }
 
 /* "add-bf16 sm_90 registers=22 threads=256 shared=0 local=0" */
-static json_t *images_of(FILE *table)
+static json_t *images_of(const struct ctl *ctl, FILE *table)
 {
+    (void)ctl;
     json_t *list = json_array();
     char line[LINE_SIZE];
     rewind(table);
@@ -148,5 +153,32 @@ static json_t *images_of(FILE *table)
 int run_bench_images(struct ctl *ctl, struct problem *problem)
 {
     char option[] = "--list-images";
-    return run_table(ctl, option, "images", "name", images_of, draw_images, problem);
+    char own[] = "-";
+    return run_table(ctl, option, "images", "name",
+                     ctl->args.words_count > 0 ? ctl->args.words[0] : own, images_of, draw_images,
+                     problem);
+}
+
+/* The same, of the architecture that was asked for. */
+static json_t *own_images_of(const struct ctl *ctl, FILE *table)
+{
+    json_t *all = images_of(ctl, table);
+    json_t *list = json_array();
+    size_t index = 0;
+    json_t *image = NULL;
+    json_array_foreach(all, index, image)
+    {
+        if (ctl->args.words_count == 0 ||
+            strcmp(document_text(image, "architecture"), ctl->args.words[0]) == 0) {
+            (void)json_array_append(list, image);
+        }
+    }
+    json_decref(all);
+    return list;
+}
+
+int run_images(struct ctl *ctl, struct problem *problem)
+{
+    char option[] = "--images";
+    return run_table(ctl, option, "images", "name", NULL, own_images_of, draw_images, problem);
 }

@@ -463,32 +463,51 @@ const struct ctl_command commands[] = {
      "coppeliusctl config show coppeliusd.yaml",
      run_config_show,
      {FLAG_END}},
+    {"images",
+     NULL,
+     NULL,
+     "[ARCHITECTURE]",
+     0,
+     1,
+     "the device images inside the daemon's program, and what each takes",
+     "Registers a thread, threads of a block, bytes of shared memory, and of local memory "
+     "(spills), "
+     "for each\n"
+     "architecture of the build, as recorded; needs no GPU. Language-model images end in -fp16 or "
+     "-bf16.",
+     "coppeliusctl images sm_90\ncoppeliusctl images --json",
+     run_images,
+     {FLAG_END}},
     {"bench",
      "tiles",
      NULL,
-     "FOLDER",
-     1,
+     "[FOLDER]",
+     0,
      1,
      "time the candidates of the language model's products on this GPU",
-     "FOLDER has the kernels that the build's target model_images makes. Takes some minutes, 12 "
-     "GiB of\n"
-     "the GPU's memory, and the daemon's program; prints the table of choices "
-     "(gpu/model/tiles.choices),\n"
-     "and on stderr every candidate as it is timed.",
-     "coppeliusctl bench tiles build/release/gpu/model/kernels > tiles.choices",
+     "Uses the images inside the daemon's program, or a FOLDER that the build's target "
+     "model_images "
+     "filled.\n"
+     "Takes some minutes and 12 GiB of the GPU's memory; prints the table of choices, and on "
+     "stderr "
+     "every\n"
+     "candidate as it is timed. A daemon takes the table as tile_choices: of its file.",
+     "coppeliusctl bench tiles > /etc/coppelius/tiles.choices",
      run_bench_tiles,
      {FLAG_END}},
     {"bench",
      "images",
      NULL,
-     "FOLDER",
-     1,
+     "[FOLDER]",
+     0,
      1,
      "load the language model's images on this GPU, each held against its record",
-     "FOLDER has the kernels that the build's target model_images makes. An image that is missing, "
-     "empty\n"
-     "or not the one that was recorded (registers, threads, shared and local bytes) refuses all.",
-     "coppeliusctl bench images build/release/gpu/model/kernels",
+     "Those inside the daemon's program, or of a FOLDER that the build's target model_images "
+     "filled. "
+     "One that\n"
+     "is missing, empty or not as recorded (registers, threads, shared and local bytes) refuses "
+     "all.",
+     "coppeliusctl bench images",
      run_bench_images,
      {FLAG_END}},
     {"completion",

@@ -184,6 +184,7 @@ int run_checkpoint_fetch(struct ctl *ctl, struct problem *problem);
 int run_checkpoint_export(struct ctl *ctl, struct problem *problem);
 int run_bench_tiles(struct ctl *ctl, struct problem *problem);
 int run_bench_images(struct ctl *ctl, struct problem *problem);
+int run_images(struct ctl *ctl, struct problem *problem);
 int run_predict(struct ctl *ctl, struct problem *problem);
 int run_data_tokens(struct ctl *ctl, struct problem *problem); /* import --format tokens */
 int run_data_import(struct ctl *ctl, struct problem *problem);

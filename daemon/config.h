@@ -15,6 +15,7 @@
  *   role: trainer                    # ... what it is to be there
  *   device: auto                     # cpu, auto, an index, a GPU's or MIG's UUID, a PCI id
  *   device_share: no
+ *   tile_choices: /etc/coppelius/tiles.choices  # of `coppeliusctl bench tiles`; absent: built in
  *   threads: 0                       # CPU workers; 0: as many as the process may run on
  *   streams: 0                       # bulk connections to a peer; 0: 4, over TLS 8
  *   exchange_threads: 0              # for them; 0: one for each two cores, over TLS one for each
@@ -62,6 +63,7 @@ struct config {
     int role;                /* enum config_role; of one that joins */
     char *device;
     bool device_share;
+    char *tile_choices; /* a file (gpu_check_tiles()); "": the built-in table */
     uint64_t threads;
     uint64_t streams;
     uint64_t exchange_threads;

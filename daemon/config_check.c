@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "gpu/gpu.h"
 #include "peer/peer.h"
 
 static void fault(struct config_checking *checking, const char *key, const char *format, ...)
@@ -491,10 +492,21 @@ static void check_join(struct config_checking *checking)
     free(copy);
 }
 
+/* A table of choices is read when a session needs it; what is wrong with it is said now. */
+static void check_tiles(struct config_checking *checking)
+{
+    const char *path = checking->config->tile_choices;
+    struct err err = {0};
+    if (path != NULL && path[0] == '/' && gpu_check_tiles(path, 0, NULL, NULL, NULL, &err) != 0) {
+        fault(checking, "tile_choices", "%s", err.text);
+    }
+}
+
 static void check(struct config_checking *checking)
 {
     struct config *config = checking->config;
     complete(checking);
+    check_tiles(checking);
     check_join(checking);
     struct sockaddr_in listen;
     bool listen_good = parse(checking, "listen", config->listen, &listen);

@@ -19,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "gpu/gpu.h"
 
 #define FSYNC_TRIES   5
 #define FSYNC_SLOW_MS 50
@@ -130,6 +131,10 @@ static void look_at_disk(const struct doctor_settings *settings, struct list *li
 typedef int cu_init_fn(unsigned);
 typedef int cu_version_fn(int *);
 typedef int cu_count_fn(int *);
+typedef int cu_attribute_fn(int *, int, int);
+
+#define ATTRIBUTE_MAJOR 75 /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_… */
+#define ATTRIBUTE_MINOR 76
 
 /* dlsym gives an object pointer; a function's is asked for. */
 static void *entry(void *library, const char *name)
@@ -137,11 +142,54 @@ static void *entry(void *library, const char *name)
     return dlsym(library, name);
 }
 
+/* Whether the language model's products have measured choices; architecture 90 for sm_90, 0: no
+ * GPU is seen, and only the file is looked at. */
+static void look_at_tiles(const struct doctor_settings *settings, int architecture,
+                          struct list *list)
+{
+    struct err missing = {0};
+    struct err err = {0};
+    size_t served = 0;
+    size_t count = 0;
+    const char *from = settings->tile_choices[0] != '\0' ? settings->tile_choices : "built in";
+    if (gpu_check_tiles(settings->tile_choices, architecture, &served, &count, &missing, &err) !=
+        0) {
+        add(list, "tiles", DOCUMENT_FAILED,
+            "measure again with `coppeliusctl bench tiles`, or take tile_choices: out", "%s",
+            err.text);
+    } else if (architecture != 0 && served < count) {
+        add(list, "tiles", DOCUMENT_WARNING,
+            "run `coppeliusctl bench tiles` here and give its output as tile_choices:; only the "
+            "language model needs it",
+            "%zu of %zu products have a measured choice for sm_%d (%s)", served, count,
+            architecture, from);
+    } else if (architecture != 0) {
+        add(list, "tiles", DOCUMENT_OK, "",
+            "all %zu products have a measured choice for sm_%d (%s)", count, architecture, from);
+    }
+}
+
+/* The first GPU's, 90 for sm_90; 0 where it cannot be had. */
+static int architecture_of(void *library)
+{
+    union {
+        void *pointer;
+        cu_attribute_fn *call;
+    } attribute = {entry(library, "cuDeviceGetAttribute")};
+    int major = 0;
+    int minor = 0;
+    return attribute.pointer != NULL && attribute.call(&major, ATTRIBUTE_MAJOR, 0) == 0 &&
+                   attribute.call(&minor, ATTRIBUTE_MINOR, 0) == 0
+               ? major * 10 + minor
+               : 0;
+}
+
 static void look_at_device(const struct doctor_settings *settings, struct list *list)
 {
     if (strcmp(settings->device, "cpu") == 0) {
         add(list, "device", DOCUMENT_OK, "", "device: cpu, %ld processors are online",
             sysconf(_SC_NPROCESSORS_ONLN));
+        look_at_tiles(settings, 0, list);
         return;
     }
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -185,6 +233,7 @@ static void look_at_device(const struct doctor_settings *settings, struct list *
     } else {
         add(list, "driver", DOCUMENT_OK, "", "the driver (CUDA %d.%d) shows %d GPU%s",
             version / 1000, version % 1000 / 10, count, count == 1 ? "" : "s");
+        look_at_tiles(settings, architecture_of(library), list);
     }
     /* Never unloaded: the session holds the same library. */
 }

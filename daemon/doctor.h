@@ -19,11 +19,12 @@
 
 struct doctor_settings { /* immutable while checks run, but for closing */
     char state_dir[FACTS_PATH_SIZE];
-    char device[64];             /* as configured: cpu, auto, cuda, an index, a UUID */
-    char listen[32];             /* IP:PORT */
-    char advertise[32];          /* IP:PORT */
-    char http[32];               /* IP:PORT, "" without */
-    uint64_t storage_free_least; /* bytes; below is a failure */
+    char device[64];                    /* as configured: cpu, auto, cuda, an index, a UUID */
+    char tile_choices[FACTS_PATH_SIZE]; /* a file, "": the built-in table */
+    char listen[32];                    /* IP:PORT */
+    char advertise[32];                 /* IP:PORT */
+    char http[32];                      /* IP:PORT, "" without */
+    uint64_t storage_free_least;        /* bytes; below is a failure */
     /* The golden step (selftest.h); NULL: skipped. Pool thread. */
     int (*selftest)(void *context, char *sentence, size_t sentence_size, struct err *err);
     void *selftest_context;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/secrets.h"
 #include "daemon/program.h"
+#include "daemon/tables.h"
 #include "daemon/usage.h"
 #include "daemon/version.h"
 
@@ -96,30 +97,6 @@ static int begin(struct program *program, bool check_only, bool show)
     return status;
 }
 
-/* The exit status behind a table on stdout. */
-static int say_table(int code, struct err *err)
-{
-    if (code == 0 && fflush(stdout) != 0) {
-        code = err_set(err, ERR_DISK, "cannot write the table: %s", err_errno(errno));
-    }
-    if (code != 0) {
-        (void)fprintf(stderr, "coppeliusd: %s\n", err->text);
-    }
-    return err_exit_status(code);
-}
-
-static int bench_tiles(const char *folder)
-{
-    struct err err = {0};
-    return say_table(gpu_bench_tiles(folder, stdout, stderr, &err), &err);
-}
-
-static int list_images(const char *folder)
-{
-    struct err err = {0};
-    return say_table(gpu_list_images(folder, stdout, &err), &err);
-}
-
 int main(int argc, char **argv)
 {
     secrets_stay_out_of_dumps();
@@ -133,6 +110,7 @@ int main(int argc, char **argv)
         {"version", no_argument, NULL, 'v'},
         {"bench-tiles", required_argument, NULL, 'b'},
         {"list-images", required_argument, NULL, 'i'},
+        {"images", no_argument, NULL, 'm'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -166,9 +144,11 @@ int main(int argc, char **argv)
             show = true;
             break;
         case 'b':
-            return bench_tiles(optarg);
+            return tables_tiles(optarg);
         case 'i':
-            return list_images(optarg);
+            return tables_loaded(optarg);
+        case 'm':
+            return tables_images();
         case 'v':
             (void)printf("coppeliusd %s (%s)\n", COPPELIUS_VERSION, COPPELIUS_REVISION);
             return 0;

@@ -136,6 +136,7 @@ int services_open(struct services *services, uv_loop_t *loop, const struct confi
     (void)snprintf(doctor->listen, sizeof(doctor->listen), "%s", config->listen);
     (void)snprintf(doctor->advertise, sizeof(doctor->advertise), "%s", config->advertise_address);
     (void)snprintf(doctor->http, sizeof(doctor->http), "%s", config->http.listen);
+    (void)snprintf(doctor->tile_choices, sizeof(doctor->tile_choices), "%s", config->tile_choices);
     doctor->storage_free_least = config->limits.storage_free;
     doctor->selftest = selftest;
     doctor->selftest_context = selftest_context;

@@ -186,6 +186,10 @@ int cuda_record_find(const char *text, size_t size, const char *name, int archit
 /* Refuses, naming the image, where the driver reports other numbers than the record. */
 int cuda_record_check(const char *name, int architecture, const struct image_record *record,
                       const struct image_record *reported, struct err *err);
+/* The committed record of a kernel, and its name, where its module is in the program. */
+int cuda_image_record(enum cuda_kernel kernel, int architecture, const char **ret_name,
+                      struct image_record *ret_record, struct err *err);
+/* Refuses a file that is missing, empty, no fatbin, or not as long as it says. */
 int cuda_blob_check(const struct cuda_blob *blob, struct err *err);
 int cuda_launch(struct cuda_device *cuda, enum cuda_kernel kernel, unsigned grid_x, unsigned grid_y,
                 unsigned grid_z, unsigned block, size_t shared_size, void *arguments,

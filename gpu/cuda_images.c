@@ -6,6 +6,8 @@
 #include "base/assert.h"
 #include "gpu/cuda.h"
 
+#define FATBIN_HEAD 16 /* bytes: magic, version, bytes of the header, bytes of the rest */
+
 static const struct {
     const char *name;  /* the identity, in the registry and in the records */
     const char *entry; /* in the module */
@@ -92,14 +94,41 @@ int cuda_blob_check(const struct cuda_blob *blob, struct err *err)
                        "GPU kernels, or set device: cpu",
                        blob->name, blob->bytes == NULL ? "missing" : "empty");
     }
-    if ((size_t)(blob->end - blob->bytes) < sizeof(magic) ||
-        memcmp(blob->bytes, magic, sizeof(magic)) != 0) {
+    const size_t size = (size_t)(blob->end - blob->bytes);
+    if (size < FATBIN_HEAD || memcmp(blob->bytes, magic, sizeof(magic)) != 0) {
         return err_set(
             err, ERR_DEVICE,
             "device image file '%s' is no fatbin: nothing was launched; install it again",
             blob->name);
     }
+    uint16_t head = 0; /* bytes of the header; then those of what follows */
+    uint64_t body = 0;
+    memcpy(&head, blob->bytes + 6, sizeof(head));
+    memcpy(&body, blob->bytes + 8, sizeof(body));
+    if (head < FATBIN_HEAD || body == 0 || body > size || head + body != size) {
+        return err_set(err, ERR_DEVICE,
+                       "device image file '%s' has %zu bytes, but says that it has %llu: nothing "
+                       "was launched; install it again",
+                       blob->name, size, (unsigned long long)body + head);
+    }
     return 0;
+}
+
+extern const char cuda_records_text[];
+extern const char cuda_records_end[];
+
+int cuda_image_record(enum cuda_kernel kernel, int architecture, const char **ret_name,
+                      struct image_record *ret_record, struct err *err)
+{
+    int status = cuda_blob_check(&cuda_blobs[catalogue[kernel].module], err);
+    if (status == 0) {
+        status = cuda_record_find(cuda_records_text, (size_t)(cuda_records_end - cuda_records_text),
+                                  catalogue[kernel].name, architecture, ret_record, err);
+    }
+    if (status == 0) {
+        *ret_name = catalogue[kernel].name;
+    }
+    return status;
 }
 
 /* -- loading ---------------------------------------------------------------------------------- */
@@ -138,9 +167,6 @@ static int attribute(struct cuda_device *cuda, cu_function function, int which, 
     *ret_value = (uint32_t)value;
     return 0;
 }
-
-extern const char cuda_records_text[];
-extern const char cuda_records_end[];
 
 static int load_kernel(struct cuda_device *cuda, enum cuda_kernel kernel, struct images *images,
                        struct err *err)

@@ -128,9 +128,9 @@ struct session_hyper {
  * is ERR_DEVICE with what to do; never a silent CPU). settings are copied but for the texts. */
 int session_new(const struct session_settings *settings, const struct session_backend *backend,
                 struct session **ret_session, struct err *err);
-/* Bytes that the session's arena may take: what the device has, or settings->memory_bytes where that
- * is less; 0: not known. For refusing what cannot fit before it is read; certification has the last
- * word. backend: as above. */
+/* Bytes that the session's arena may take: what the device has, or settings->memory_bytes where
+ * that is less; 0: not known. For refusing what cannot fit before it is read; certification has the
+ * last word. backend: as above. */
 int session_memory(const struct session_settings *settings, const struct session_backend *backend,
                    uint64_t *ret_bytes, struct err *err);
 /* Releases what is still held; NULL is fine. */
@@ -228,14 +228,25 @@ const struct session_backend *session_backend_cpu(void);
 const struct session_backend *session_backend_cuda(void);
 
 /* Times the candidates of the language model's products on GPU 0 with the kernels of a folder (the
- * target model_images): the table of choices to `table`, every candidate to `log` (NULL: not
- * wanted). Some minutes, 12 GiB of the GPU's memory. ERR_DEVICE, ERR_NOT_FOUND say what is missing;
- * ERR_DEVICE in a build without kernels. */
+ * target model_images; NULL: those inside the program): the table of choices to `table`, every
+ * candidate to `log` (NULL: not wanted). Some minutes, 12 GiB of the GPU's memory. ERR_DEVICE,
+ * ERR_NOT_FOUND say what is missing; ERR_DEVICE in a build without kernels. */
 int gpu_bench_tiles(const char *folder, FILE *table, FILE *log, struct err *err);
 
-/* Loads the language model's kernels of a folder on GPU 0, holds each against its committed record
- * (gpu/model/model.records) and lists them: name, architecture, registers, threads, shared and
- * local bytes. ERR_DEVICE names the first that is missing, empty or different. */
+/* Loads the language model's kernels of a folder (NULL: those inside the program) on GPU 0, holds
+ * each against its committed record (gpu/model/model.records) and lists them: name, architecture,
+ * registers, threads, shared and local bytes. ERR_DEVICE names the first that is missing, empty or
+ * different. */
 int gpu_list_images(const char *folder, FILE *list, struct err *err);
+/* Lists every device image inside the program with its committed record for each architecture of
+ * this build; needs no GPU. ERR_DEVICE names a file that is missing, empty or cut short,
+ * ERR_NOT_FOUND an image without a record. */
+int gpu_print_images(FILE *list, struct err *err);
+
+/* Reads and checks a table of choices of one's own ("": only the built-in one is meant): ERR_CONFIG
+ * names the line. Where architecture is not 0 (90 for sm_90): how many of the products of the
+ * Coppelius shape have a choice there, and of the first that has none the refusal. */
+int gpu_check_tiles(const char *path, int architecture, size_t *ret_served, size_t *ret_count,
+                    struct err *ret_missing, struct err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/rand.h"
 #include "gpu/gpu.h"
+#include "gpu/model/blobs.h"
 #include "gpu/model/half.h"
 #include "gpu/model/maps.h"
 #include "gpu/model/tiles.h"
@@ -32,25 +33,37 @@
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-static int load(struct model_bench *bench, const char *folder, const char *file, cu_module *ret,
+static int load_bytes(struct model_bench *bench, const struct cuda_blob *blob, cu_module *ret,
+                      struct err *err)
+{
+    return cuda_check(bench->driver,
+                      bench->driver->cuModuleLoadDataEx(ret, blob->bytes, 0, NULL, NULL),
+                      blob->name, err);
+}
+
+/* A file of the folder, or of those inside the program. */
+static int load(struct model_bench *bench, const char *folder, enum model_file file, cu_module *ret,
                 struct err *err)
 {
+    if (folder == NULL) {
+        const struct cuda_blob *blob = NULL;
+        TRY(model_blob_find(file, bench->half, &blob, err));
+        return load_bytes(bench, blob, ret, err);
+    }
     char path[512];
-    (void)snprintf(path, sizeof(path), "%s/%s_%s.fatbin", folder, file,
+    (void)snprintf(path, sizeof(path), "%s/%s_%s.fatbin", folder, model_files[file],
                    bench->half == MODEL_HALF_FP16 ? "fp16" : "bf16");
     FILE *stream = fopen(path, "rb");
     if (stream == NULL) {
         return err_set(err, ERR_NOT_FOUND, "no kernels '%s': build the target model_images", path);
     }
-    char *image = malloc(FILE_MAX);
+    unsigned char *image = malloc(FILE_MAX);
     ASSERT(image != NULL);
     size_t size = fread(image, 1, FILE_MAX, stream);
     (void)fclose(stream);
-    int code =
-        size == 0 || size == FILE_MAX
-            ? err_set(err, ERR_NOT_FOUND, "'%s' holds no kernels: %zu bytes", path, size)
-            : cuda_check(bench->driver,
-                         bench->driver->cuModuleLoadDataEx(ret, image, 0, NULL, NULL), path, err);
+    const struct cuda_blob blob = {path, image, image + size};
+    int code = cuda_blob_check(&blob, err);
+    code = code != 0 ? code : load_bytes(bench, &blob, ret, err);
     free(image);
     return code;
 }
@@ -118,9 +131,9 @@ int model_bench_open(struct model_bench *bench, const char *folder, enum model_h
     ASK(cuDeviceGetAttribute(&minor, CU_ATTRIBUTE_CAPABILITY_MINOR, device), "asking what it can");
     bench->multiprocessors = (unsigned)multiprocessors;
     bench->architecture = major * 10 + minor;
-    TRY(load(bench, folder, "product", &bench->modules[0], err));
+    TRY(load(bench, folder, MODEL_FILE_PRODUCT, &bench->modules[0], err));
     if (bench->architecture == 90) {
-        TRY(load(bench, folder, "product_wgmma", &bench->modules[1], err));
+        TRY(load(bench, folder, MODEL_FILE_PRODUCT_WGMMA, &bench->modules[1], err));
     }
     ASK(cuStreamCreate(&bench->stream, CU_STREAM_NON_BLOCKING), "making a stream");
     ASK(cuMemAlloc_v2(&bench->a, MODEL_BENCH_A), "taking memory for operands");

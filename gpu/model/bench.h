@@ -27,9 +27,10 @@ struct model_bench {
 };
 
 /* Takes device 0 and makes its context the thread's; loads FOLDER/product_bf16.fatbin and, on
- * sm_90, FOLDER/product_wgmma_bf16.fatbin (or _fp16), as the target model_images makes them; fills
- * the operands with random numbers. ERR_DEVICE, ERR_NOMEM, ERR_NOT_FOUND say what is missing. What
- * was taken is given back by model_bench_close(), after a failure too. */
+ * sm_90, FOLDER/product_wgmma_bf16.fatbin (or _fp16), as the target model_images makes them, or
+ * those inside the program (folder NULL); fills the operands with random numbers. ERR_DEVICE,
+ * ERR_NOMEM, ERR_NOT_FOUND say what is missing. What was taken is given back by
+ * model_bench_close(), after a failure too. */
 int model_bench_open(struct model_bench *bench, const char *folder, enum model_half half,
                      struct err *err);
 void model_bench_close(struct model_bench *bench);

@@ -6,18 +6,9 @@
 #include "gpu/model/tiles.h"
 
 const char *const model_files[MODEL_FILES_COUNT] = {
-    [MODEL_FILE_FLAT] = "flat",
-    [MODEL_FILE_GELU] = "gelu",
-    [MODEL_FILE_NORM] = "norm",
-    [MODEL_FILE_LAYOUT] = "layout",
-    [MODEL_FILE_SOFTMAX] = "softmax",
-    [MODEL_FILE_VOCABULARY] = "vocabulary",
-    [MODEL_FILE_SCATTER] = "scatter",
-    [MODEL_FILE_PRODUCT] = "product",
-    [MODEL_FILE_ATTENTION] = "attention",
-    [MODEL_FILE_ATTENTION_HOPPER] = "attention_hopper",
-    [MODEL_FILE_ATTENTION_HOPPER_BACKWARD] = "attention_hopper_backward",
-    [MODEL_FILE_PRODUCT_WGMMA] = "product_wgmma",
+#define NAME(constant, file) [MODEL_FILE_##constant] = #file,
+    MODEL_FILES_ANY(NAME) MODEL_FILES_HOPPER(NAME)
+#undef NAME
 };
 
 bool model_file_hopper(enum model_file file)

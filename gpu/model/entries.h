@@ -8,20 +8,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The .cu files of kernels/: constant, file. Those of the second list are sm_90a's own. */
+#define MODEL_FILES_ANY(X)    \
+    X(FLAT, flat)             \
+    X(GELU, gelu)             \
+    X(NORM, norm)             \
+    X(LAYOUT, layout)         \
+    X(SOFTMAX, softmax)       \
+    X(VOCABULARY, vocabulary) \
+    X(SCATTER, scatter)       \
+    X(PRODUCT, product)       \
+    X(ATTENTION, attention)
+#define MODEL_FILES_HOPPER(X)                               \
+    X(ATTENTION_HOPPER, attention_hopper)                   \
+    X(ATTENTION_HOPPER_BACKWARD, attention_hopper_backward) \
+    X(PRODUCT_WGMMA, product_wgmma)
+
 enum model_file {
-    MODEL_FILE_FLAT,
-    MODEL_FILE_GELU,
-    MODEL_FILE_NORM,
-    MODEL_FILE_LAYOUT,
-    MODEL_FILE_SOFTMAX,
-    MODEL_FILE_VOCABULARY,
-    MODEL_FILE_SCATTER,
-    MODEL_FILE_PRODUCT,
-    MODEL_FILE_ATTENTION,
-    MODEL_FILE_ATTENTION_HOPPER, /* from here on sm_90a's own */
-    MODEL_FILE_ATTENTION_HOPPER_BACKWARD,
-    MODEL_FILE_PRODUCT_WGMMA,
-    MODEL_FILES_COUNT,
+#define MODEL_FILE_ENUM(constant, file) MODEL_FILE_##constant,
+    MODEL_FILES_ANY(MODEL_FILE_ENUM) MODEL_FILES_HOPPER(MODEL_FILE_ENUM)
+#undef MODEL_FILE_ENUM
+        MODEL_FILES_COUNT,
 };
 
 extern const char *const model_files[MODEL_FILES_COUNT]; /* "flat": kernels/flat.cu */

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "gpu/cuda.h"
-#include "gpu/model/choices.h"
+#include "gpu/model/blobs.h"
 #include "gpu/model/maps.h"
 #include "gpu/model/records.h"
 
@@ -14,6 +14,7 @@
 
 struct model_gpu {
     const struct cuda_driver *driver;
+    const struct model_choices *choices; /* NULL: the committed ones */
     enum model_half half;
     int architecture;
     unsigned multiprocessors;
@@ -54,30 +55,47 @@ static int read_file(const char *path, unsigned char **ret_bytes, size_t *ret_si
     return 0;
 }
 
+/* A file of the folder, to be freed, or what the program has inside. */
+static int find_file(const struct model_gpu *gpu, const char *folder, enum model_file which,
+                     char *path, size_t path_size, unsigned char **ret_own,
+                     struct cuda_blob *ret_blob, struct err *err)
+{
+    if (folder == NULL) {
+        const struct cuda_blob *blob = NULL;
+        int status = model_blob_find(which, gpu->half, &blob, err);
+        if (status == 0) {
+            *ret_blob = *blob;
+        }
+        return status;
+    }
+    (void)snprintf(path, path_size, "%s/%s_%s.fatbin", folder, model_files[which],
+                   half_name(gpu->half));
+    size_t size = 0;
+    int status = read_file(path, ret_own, &size, err);
+    if (status == 0) {
+        *ret_blob = (struct cuda_blob){path, *ret_own, *ret_own + size};
+        status = cuda_blob_check(ret_blob, err);
+    }
+    return status;
+}
+
 static int load_module(struct model_gpu *gpu, const char *folder, enum model_file which,
                        struct err *err)
 {
     char path[512];
-    (void)snprintf(path, sizeof(path), "%s/%s_%s.fatbin", folder, model_files[which],
-                   half_name(gpu->half));
-    unsigned char *bytes = NULL;
-    size_t size = 0;
-    int status = read_file(path, &bytes, &size, err);
-    if (status != 0) {
-        return status;
-    }
-    const struct cuda_blob blob = {path, bytes, bytes + size};
-    status = cuda_blob_check(&blob, err);
+    unsigned char *own = NULL;
+    struct cuda_blob blob = {.name = NULL};
+    int status = find_file(gpu, folder, which, path, sizeof(path), &own, &blob, err);
     if (status == 0) {
-        status =
-            cuda_check(gpu->driver,
-                       gpu->driver->cuModuleLoadDataEx(&gpu->modules[which], bytes, 0, NULL, NULL),
-                       "loading it", err);
+        status = cuda_check(
+            gpu->driver,
+            gpu->driver->cuModuleLoadDataEx(&gpu->modules[which], blob.bytes, 0, NULL, NULL),
+            "loading it", err);
         if (status != 0) {
-            (void)err_prefix(err, "device image file '%s': ", path);
+            (void)err_prefix(err, "device image file '%s' (sm_%d): ", blob.name, gpu->architecture);
         }
     }
-    free(bytes);
+    free(own);
     return status;
 }
 
@@ -174,7 +192,8 @@ static int load_all(struct model_gpu *gpu, cu_device device, const char *folder,
 }
 
 int model_gpu_open(const struct cuda_driver *driver, cu_device device, const char *folder,
-                   enum model_half half, struct model_gpu **ret_gpu, struct err *err)
+                   const struct model_choices *choices, enum model_half half,
+                   struct model_gpu **ret_gpu, struct err *err)
 {
     ASSERT(half == MODEL_HALF_FP16 || half == MODEL_HALF_BF16);
     struct model_gpu *gpu = calloc(1, sizeof(*gpu));
@@ -182,6 +201,7 @@ int model_gpu_open(const struct cuda_driver *driver, cu_device device, const cha
         return err_set(err, ERR_NOMEM, "no memory for a session of the language model");
     }
     gpu->driver = driver;
+    gpu->choices = choices;
     gpu->half = half;
     int status = load_all(gpu, device, folder, err);
     if (status != 0) {
@@ -263,7 +283,7 @@ int model_gpu_launch(struct model_gpu *gpu, const char *name, const struct model
     }
     if (strcmp(image->name, "tiled") == 0 && tile == MODEL_TILE_NONE) {
         struct model_choice choice = {.tile = MODEL_TILE_NONE};
-        status = model_choice_find(gpu->architecture, name, launch->shape.sequences,
+        status = model_choice_find(gpu->choices, gpu->architecture, name, launch->shape.sequences,
                                    &arguments.launch, &choice, err);
         if (status != 0) {
             return status;

@@ -62,7 +62,30 @@ def test_configurations():
     expect(1, "coppeliusd: no ", DAEMON, "--bench-tiles", "absent", lines=1)  # driver, kernels, or none built in
     expect(1, "coppeliusd: no ", DAEMON, "--list-images", "absent", lines=1)
     expect(1, "coppeliusd: no ", CTL, "bench", "tiles", "absent", lines=1)
+    for word in ("tiles", "images"):
+        expect(1, "coppeliusd: no ", CTL, "bench", word, lines=1)
+    test_images()
+    file = config(more=f"tile_choices: {path('absent.choices')}\n")
+    expect(2, f"{file}:10:15: tile_choices: {path('absent.choices')}: cannot be opened", DAEMON, "--config", file, lines=1)
+    file = config(more=f"tile_choices: {write('damaged.choices', '# a table' + chr(10) + 'sm_86 1 tiled-rr tile=1 split=x' + chr(10))}\n")
+    expect(2, f"{path('damaged.choices')}:2: not a choice: 'sm_86 1 tiled-rr tile=1 split=x'", DAEMON, "--check-config", "--config",
+           file, lines=1)
     claims.claim(not os.path.exists(path("state")), "a bad configuration makes no state folder")
+
+
+def test_images():
+    """The device images of the program, or in one line that it has none."""
+    done = subprocess.run([CTL, "images", "--json"], capture_output=True, text=True, timeout=60, env=environment)
+    if done.returncode != 0:
+        expect(1, "no GPU kernels in this build", CTL, "images", lines=1)
+        return
+    images = json.loads(done.stdout)["images"]
+    claims.claim(any(image["name"] == "forward-dense" for image in images), f"the regression's images: {len(images)}")
+    claims.claim(all(image["registers"] > 0 and image["threads"] > 0 for image in images), "each image has its record")
+    for architecture in sorted({image["architecture"] for image in images}):
+        few = json.loads(subprocess.run([CTL, "images", architecture, "--json"], capture_output=True, text=True, timeout=60,
+                                        env=environment).stdout)
+        claims.claim(few["images"] == [image for image in images if image["architecture"] == architecture], f"those of {architecture}")
 
 
 def test_ports():

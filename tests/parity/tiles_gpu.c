@@ -387,19 +387,8 @@ static void run_product(const char *name, int tile, uint32_t split, uint32_t seq
     (void)fflush(stdout);
 }
 
-static char *read_text(const char *path, size_t *ret_size)
-{
-    enum { SIZE_MAX_TEXT = 1 << 20 };
-    FILE *file = fopen(path, "r");
-    char *text = malloc(SIZE_MAX_TEXT);
-    ASSERT(file != NULL && text != NULL);
-    *ret_size = fread(text, 1, SIZE_MAX_TEXT, file);
-    (void)fclose(file);
-    return text;
-}
-
-/* The product with the candidate, where it serves; "chosen": with the committed choice,
- * "chosen=FILE" with the one of a table. */
+/* The product with the candidate, where it serves; "chosen": with the
+ * committed choice, "chosen=FILE" with the one of a table. */
 static void run_one(const char *name, const char *candidate, uint32_t sequences)
 {
     struct model_launch launch = {0};
@@ -410,17 +399,13 @@ static void run_one(const char *name, const char *candidate, uint32_t sequences)
     model_launch_sequences(&launch, sequences);
     launch.half_out = launch.add == 0 && launch.a_columns == 0;
     if (strncmp(candidate, "chosen", 6) == 0) {
-        if (candidate[6] == '=') {
-            size_t size;
-            char *text = read_text(candidate + 7, &size);
-            must_err(model_choice_in(text, size, bench.architecture, name, sequences, &launch,
-                                     &choice, &err),
-                     &err);
-            free(text);
-        } else {
-            must_err(model_choice_find(bench.architecture, name, sequences, &launch, &choice, &err),
-                     &err);
+        static struct model_choices own; /* of one file for the whole run */
+        if (candidate[6] == '=' && own.text == NULL) {
+            must_err(model_choices_init(&own, candidate + 7, &err), &err);
         }
+        must_err(
+            model_choice_find(&own, bench.architecture, name, sequences, &launch, &choice, &err),
+            &err);
         run_product(name, choice.tile, choice.split, sequences);
         return;
     }
@@ -459,7 +444,8 @@ static void run_all(char **words, int count)
     }
 }
 
-/* A product by its name alone, with the committed choice, gives the bits of the bench's launch. */
+/* A product by its name alone, with the committed choice, gives the bits of the bench's launch.
+ */
 static void launch_by_name(struct model_gpu *gpu, const char *name, const struct model_shape *shape)
 {
     static struct model_bench_run run;
@@ -470,8 +456,9 @@ static void launch_by_name(struct model_gpu *gpu, const char *name, const struct
     must_err(model_image_find(name, &launch, &image, &err), &err);
     model_launch_sequences(&launch, shape->sequences);
     launch.half_out = launch.add == 0 && launch.a_columns == 0;
-    must_err(model_choice_find(bench.architecture, name, shape->sequences, &launch, &choice, &err),
-             &err);
+    must_err(
+        model_choice_find(NULL, bench.architecture, name, shape->sequences, &launch, &choice, &err),
+        &err);
     must_err(
         model_bench_prepare(&bench, name, shape->sequences, choice.tile, choice.split, &run, &err),
         &err);
@@ -503,7 +490,7 @@ static void run_session(const char *folder, uint32_t sequences)
     struct err err = {0};
     size_t products = model_products(&shape, names);
     open_checks(folder);
-    must_err(model_gpu_open(bench.driver, 0, folder, bench.half, &gpu, &err), &err);
+    must_err(model_gpu_open(bench.driver, 0, folder, NULL, bench.half, &gpu, &err), &err);
     for (size_t p = 0; p < products; p++) {
         launch_by_name(gpu, names[p].text, &shape);
     }
@@ -531,7 +518,8 @@ int main(int count, char **words)
     }
     timed = strcmp(words[1], "check") != 0;
     const bool fp16 = strcmp(words[1], "run-fp16") == 0;
-    if (model_bench_open(&bench, words[2], fp16 ? MODEL_HALF_FP16 : MODEL_HALF_BF16, &err) != 0) {
+    const char *folder = strcmp(words[2], "-") == 0 ? NULL : words[2]; /* inside the program */
+    if (model_bench_open(&bench, folder, fp16 ? MODEL_HALF_FP16 : MODEL_HALF_BF16, &err) != 0) {
         (void)printf("skipped: %s\n", err.text);
         return 77;
     }
