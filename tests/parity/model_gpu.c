@@ -3,6 +3,7 @@
  *   parity_model FOLDER check [REPEATS]     every image and tile on small shapes
  *   parity_model FOLDER edges [REPEATS]     the longest, the most, the widest that the images serve
  *   parity_model FOLDER small               one small shape once: for compute-sanitizer
+ *   parity_model FOLDER candidates [HEAD]   every candidate of sm_90a once, one process: likewise
  *   parity_model FOLDER whole [REPEATS]     the Coppelius sizes, but for the products
  *   parity_model FOLDER hopper [REPEATS [CANDIDATE]]    sm_90a's candidates, small and Coppelius'
  *   parity_model FOLDER list                loads and checks the images, prints their records
@@ -55,7 +56,8 @@ static void must(const struct gpu *gpu, cu_result result, const char *doing)
 static void open_session(struct gpu *gpu, cu_device device, enum model_half half)
 {
     struct err err = {0};
-    int status = model_gpu_open(gpu->driver, device, gpu->folder, half, &gpu->session[half], &err);
+    int status =
+        model_gpu_open(gpu->driver, device, gpu->folder, NULL, half, &gpu->session[half], &err);
     if (status != 0) {
         (void)printf("%s: %s\n", status == ERR_NOT_FOUND ? "skipped" : "FAILED", err.text);
         exit(status == ERR_NOT_FOUND ? 77 : 1);
@@ -442,7 +444,8 @@ static void add_parts(struct parts *parts, const struct model_shape *shape, enum
 int main(int count, char **words)
 {
     if (count < 3) {
-        (void)printf("skipped: give the folder of the kernels, and check, small or time\n");
+        (void)printf("skipped: give the folder of the kernels (-: those inside this program), and "
+                     "check, small or time\n");
         return 77;
     }
     static const struct model_shape small[] = {{1, 128, 128, 2, 64, 128, 256},
@@ -454,13 +457,26 @@ int main(int count, char **words)
     const int candidate = count > 4 ? (int)strtol(words[4], NULL, 10) : -1;
     static struct parts parts;
     parts.candidate = candidate;
-    parts.folder = words[1];
+    const char *folder = strcmp(words[1], "-") == 0 ? NULL : words[1]; /* inside the program */
+    parts.folder = folder;
     if (strcmp(words[2], "small") == 0) {
         static unsigned at; /* no other process: compute-sanitizer looks at this one */
         parts.at = &at;
         parts.slices = 1;
         parts.repeats = 1;
         add_parts(&parts, &small[0], MODEL_HALF_BF16);
+        return check_part(&parts, 0, 0) == 0 ? 0 : 1;
+    }
+    if (strcmp(words[2], "candidates") == 0) { /* of products (head 64 alone) and attention */
+        static const struct model_shape heads[] = {{2, 128, 256, 4, 64, 256, 512},
+                                                   {1, 256, 256, 2, 128, 256, 512}};
+        static unsigned at;
+        parts.at = &at;
+        parts.slices = 1;
+        parts.repeats = 1;
+        parts.hopper = true;
+        parts.without_products = number == 128;
+        add_parts(&parts, &heads[number == 128 ? 1 : 0], MODEL_HALF_BF16);
         return check_part(&parts, 0, 0) == 0 ? 0 : 1;
     }
     if (strcmp(words[2], "list") == 0) {
@@ -511,7 +527,7 @@ int main(int count, char **words)
         return (int)run_parts(&parts);
     }
     static struct gpu gpu;
-    gpu.folder = words[1];
+    gpu.folder = folder;
     open_gpu(&gpu);
     coppelius.sequences = number != 0 ? number : 16;
     if (strcmp(words[2], "rows") == 0) {
