@@ -71,7 +71,7 @@ struct cuda_device {
     char name[64];
     int capability; /* 90 for 9.0 */
     unsigned multiprocessors;
-    unsigned threads; /* of the host, for what is done once */
+    unsigned threads;    /* of the host, for what is done once */
     unsigned shared_max; /* bytes a block may have */
 
     cu_module modules[MODULES_COUNT];
@@ -161,9 +161,9 @@ struct cuda_candidate {
     char pci[32];
     char name[64];
 };
-/* The first GPU that was asked for, is new enough and free: its lock is this process' then. Whatever
- * stands in the way of the others is told when none is left. ERR_CONFIG for a name that makes no
- * sense, ERR_BUSY where another process holds it, ERR_DEVICE. */
+/* The first GPU that was asked for, is new enough and free: its lock is this process' then.
+ * Whatever stands in the way of the others is told when none is left. ERR_CONFIG for a name that
+ * makes no sense, ERR_BUSY where another process holds it, ERR_DEVICE. */
 int cuda_choose(const struct cuda_driver *driver, const struct session_settings *settings,
                 struct cuda_candidate *ret_chosen, struct err *err);
 int cuda_bind(const struct session_settings *settings, struct session_device **ret_device,
