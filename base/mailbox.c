@@ -1,17 +1,12 @@
 #include "base/mailbox.h"
 
-#include <time.h>
-
 #include "base/assert.h"
+#include "base/clock.h"
 
 static void init_list(struct mailbox *box)
 {
-    pthread_condattr_t attributes;
-    ASSERT(pthread_condattr_init(&attributes) == 0);
-    ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
     ASSERT(pthread_mutex_init(&box->lock, NULL) == 0);
-    ASSERT(pthread_cond_init(&box->filled, &attributes) == 0);
-    ASSERT(pthread_condattr_destroy(&attributes) == 0);
+    clock_condition_init(&box->filled);
     box->first = NULL;
     box->last = &box->first;
     box->on_mail = NULL;

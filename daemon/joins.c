@@ -49,9 +49,7 @@ static int on_admit(void *context, const struct join_wish *wish, struct buf *mem
                     struct err *err)
 {
     struct joining *joining = context;
-    struct timespec until;
-    ASSERT(clock_gettime(CLOCK_REALTIME, &until) == 0);
-    until.tv_sec += JOINS_DEADLINE_MS / 1000;
+    struct timespec until = clock_deadline(clock_now_ms(), JOINS_DEADLINE_MS);
     pthread_mutex_lock(&joining->lock);
     joining->wish = *wish;
     joining->state = JOINING_ASKING;
@@ -185,7 +183,7 @@ void joins_take(struct joins *joins, const struct peer_incoming *incoming)
     joining->joins = joins;
     joining->incoming = *incoming;
     ASSERT(pthread_mutex_init(&joining->lock, NULL) == 0);
-    ASSERT(pthread_cond_init(&joining->changed, NULL) == 0);
+    clock_condition_init(&joining->changed);
     if (pthread_create(&joining->thread, NULL, serve_main, joining) != 0) {
         log_warning("join.refused", "from=%s reason=\"no thread for it\"", incoming->address);
         transport_close(&refused.transport);

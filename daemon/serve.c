@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "data/share.h"
 
@@ -212,11 +212,7 @@ static bool wait_opened(struct serve *serve, struct entry *entry, const struct f
 {
     bool goes_on = true;
     while (goes_on && entry->state == SHARE_OPENING) {
-        struct timespec until;
-        ASSERT(clock_gettime(CLOCK_REALTIME, &until) == 0);
-        until.tv_nsec += LOOK_AGAIN_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        struct timespec until = clock_deadline(clock_now_ms(), LOOK_AGAIN_MS);
         (void)pthread_cond_timedwait(&serve->opened, &serve->lock, &until);
         ASSERT(pthread_mutex_unlock(&serve->lock) == 0);
         goes_on = wait->on_wait(wait->context, 0, 0);
@@ -320,7 +316,7 @@ int serve_open(struct serve **ret_serve, struct err *err)
     struct serve *made = calloc(1, sizeof(*made));
     ASSERT(made != NULL);
     ASSERT(pthread_mutex_init(&made->lock, NULL) == 0);
-    ASSERT(pthread_cond_init(&made->opened, NULL) == 0);
+    clock_condition_init(&made->opened);
     struct fetch_server_settings settings = {.source = {made, on_open, on_read, on_close}};
     if (fetch_server_new(&settings, &made->server, err) != 0) {
         serve_close(made);

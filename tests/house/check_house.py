@@ -5,6 +5,7 @@
                               unless it is listed here with a reason
     check_house.py documents  what is written into the JSON documents is named in proto/documents.md; each metric that
                               docs/operations.md has is exported
+    check_house.py clocks     the wall clock, which somebody may set, is read where dates are meant, and nowhere else
     check_house.py words      nothing left undone, no place of one person's machine, no stranger's address
 
 Each breach is a line file:line: sentence; the exit status is 1 where there is one.
@@ -37,6 +38,12 @@ DOORS = {"data/data.h", "gpu/gpu.h", "learn/learn.h", "peer/peer.h", "checkpoint
 LINES_MAX = 600
 TEST_LINES_MAX = 800
 LONGER = {}  # file: reason
+
+WALL_CLOCK = {  # file: what it wants of the wall clock
+    "base/clock.c": "clock_wall_ms()", "daemon/vitals.c": "the process's start, as Prometheus has it",
+    "daemon/doctor.c": "whether it is set at all", "daemon/renew.c": "a certificate's end", "daemon/tell_trust.c": "the same",
+    "trust/authority.c": "certificates' and tokens' dates", "trust/issue.c": "the same", "trust/token.c": "the same",
+    "trust/trust.c": "the same", "trust/trust_verify.c": "the same"}
 
 
 def files(endings):
@@ -88,6 +95,24 @@ def sizes():
             yield path, 1, "is listed as long, and is not"
 
 
+def clocks():
+    wall = re.compile(r"\bCLOCK_REALTIME\b|\btime\(NULL\)|\bgettimeofday\b|\bTIME_UTC\b|\b(?:sem|mq)_timed\w+|\bpthread_mutex_timedlock\b"
+                      r"|\bpthread_cond_init\(.*, NULL\)")
+    untimed = {"peer/pump.c", "gpu/cpu_pool.c"}  # their conditions have no deadline
+    for path in files((".c", ".h")):
+        if path.split(os.sep)[0] not in STANDS_ON or path in WALL_CLOCK:
+            continue
+        text = lines(path)
+        timed = any("cond_timedwait" in line for line in text)
+        for number, line in enumerate(text, 1):
+            match = wall.search(line)
+            if match and not (path in untimed and not timed and "cond_init" in match.group(0)):
+                yield path, number, f"'{match.group(0)}': the wall clock decides nothing; base/clock.h has the other"
+    for path in WALL_CLOCK:
+        if not any(wall.search(line) for line in lines(path)):
+            yield path, 1, "is listed with a use of the wall clock, and has none"
+
+
 def words():
     undone = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b|@[A-Z]{3,}@")
     place = re.compile(r"(?<![\w.])/(work|root|Users)/\w|(?<![\w.])/home/(?!u/)\w")
@@ -136,7 +161,7 @@ def documents():
 
 
 def main():
-    rules = {"includes": includes, "sizes": sizes, "words": words, "documents": documents}
+    rules = {"includes": includes, "sizes": sizes, "clocks": clocks, "words": words, "documents": documents}
     if len(sys.argv) != 2 or sys.argv[1] not in rules:
         sys.exit(f"usage: check_house.py {'|'.join(rules)}")
     breaches = list(rules[sys.argv[1]]())
