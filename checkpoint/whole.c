@@ -123,11 +123,57 @@ static int verify_sums(struct fs *fs, const char *folder, const struct manifest 
     return code;
 }
 
-static int verify_whole(struct fs *fs, const char *folder, struct err *err)
+static int compare_whole(const char *folder, const struct manifest *m,
+                         const uint8_t parameter[SHA256_SIZE],
+                         const uint8_t accumulator[SHA256_SIZE], struct err *err)
 {
-    struct checkpoint_whole whole = {.parameter = NULL};
-    int code = checkpoint_read_whole(fs, folder, &whole, err);
-    checkpoint_whole_done(&whole);
+    bool same = memcmp(parameter, m->parameter_sha256, SHA256_SIZE) == 0;
+    if (same && memcmp(accumulator, m->accumulator_sha256, SHA256_SIZE) == 0) {
+        return 0;
+    }
+    return err_set(err, ERR_DAMAGED,
+                   "checkpoint '%s': the whole %s's digest is not the published one", folder,
+                   same ? "accumulator" : "parameter");
+}
+
+/* A shard at a time: they lie in the order of their coordinates. */
+static int verify_whole(struct fs *fs, const char *folder, const struct manifest *m,
+                        struct err *err)
+{
+    struct sha256 parameter;
+    struct sha256 accumulator;
+    uint8_t digests[2][SHA256_SIZE];
+    int code = 0;
+    sha256_init(&parameter);
+    sha256_init(&accumulator);
+    for (uint32_t i = 0; code == 0 && i < m->shards_count; i++) {
+        struct shard shard = SHARD_NONE;
+        code = read_shard(fs, folder, m, i, &shard, err);
+        if (code == 0) {
+            size_t size = (size_t)(m->shards[i].end - m->shards[i].first) * sizeof(double);
+            sha256_update(&parameter, shard.parameter, size);
+            sha256_update(&accumulator, shard.accumulator, size);
+        }
+        shard_done(&shard);
+    }
+    sha256_finish(&parameter, digests[0]);
+    sha256_finish(&accumulator, digests[1]);
+    sha256_done(&parameter);
+    sha256_done(&accumulator);
+    return code == 0 ? compare_whole(folder, m, digests[0], digests[1], err) : code;
+}
+
+int checkpoint_check_whole(struct fs *fs, const char *folder, struct err *err)
+{
+    struct manifest *m = calloc(1, sizeof(*m));
+    ASSERT(m != NULL);
+    int code = checkpoint_read_manifest(fs, folder, m, err);
+    bool all = code == 0;
+    for (uint32_t i = 0; all && i < m->shards_count; i++) {
+        all = is_there(fs, folder, m->shards[i].file);
+    }
+    code = all ? verify_whole(fs, folder, m, err) : code;
+    free(m);
     return code;
 }
 
@@ -151,7 +197,7 @@ int checkpoint_verify(struct fs *fs, const char *folder, struct manifest *ret_ma
         verdict.shards++;
     }
     if (code == 0 && verdict.shards == m->shards_count) {
-        code = verify_whole(fs, folder, err);
+        code = verify_whole(fs, folder, m, err);
         verdict.whole = true;
     }
     if (code == 0) {
@@ -178,7 +224,7 @@ int checkpoint_seal(struct fs *fs, const char *part, const char *folder, struct 
         code = err_set(err, ERR_USAGE, "'%s' exists already: give another folder", folder);
     }
     code = code != 0 ? code : read_manifest(fs, part, m, digest, err);
-    code = code != 0 ? code : verify_whole(fs, part, err);
+    code = code != 0 ? code : verify_whole(fs, part, m, err);
     if (code == 0) {
         sums_put(&sums, "manifest.json", digest);
         for (uint32_t i = 0; i < m->shards_count; i++) {
@@ -422,14 +468,7 @@ int checkpoint_read_whole(struct fs *fs, const char *folder, struct checkpoint_w
         uint8_t digests[2][SHA256_SIZE];
         sha256_of(made->parameter, m->coordinates * sizeof(double), digests[0]);
         sha256_of(made->accumulator, m->coordinates * sizeof(double), digests[1]);
-        if (memcmp(digests[0], m->parameter_sha256, SHA256_SIZE) != 0 ||
-            memcmp(digests[1], m->accumulator_sha256, SHA256_SIZE) != 0) {
-            code =
-                err_set(err, ERR_DAMAGED,
-                        "checkpoint '%s': the whole %s's digest is not the published one", folder,
-                        memcmp(digests[0], m->parameter_sha256, SHA256_SIZE) != 0 ? "parameter"
-                                                                                  : "accumulator");
-        }
+        code = compare_whole(folder, m, digests[0], digests[1], err);
     }
     if (code == 0) {
         *ret_whole = *made;

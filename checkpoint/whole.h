@@ -29,6 +29,10 @@ struct checkpoint_verdict {
 int checkpoint_verify(struct fs *fs, const char *folder, struct manifest *ret_manifest,
                       struct checkpoint_verdict *ret_verdict, struct err *err);
 
+/* The digests of the whole vectors alone, where all shards are here; 0 too where they are not. What
+ * is read of a folder that nobody agreed on is held against this. One shard in memory at a time. */
+int checkpoint_check_whole(struct fs *fs, const char *folder, struct err *err);
+
 struct checkpoint_source {
     struct fs *fs;
     const char *folder; /* of one epoch */

@@ -192,6 +192,7 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
         struct fs *fs = NULL;
         int code = fs_posix_open(load->seed_folder, &fs, err);
         code = code == 0 ? read_checkpoint(c, fs, ".", first, end, err) : code;
+        code = code == 0 ? checkpoint_check_whole(fs, ".", err) : code;
         fs_posix_close(fs);
         if (code != 0) {
             return err_prefix(err, "continue from '%s': ", load->seed_folder);
