@@ -551,9 +551,9 @@ void coordinator_wait_text(const struct state *state, const struct coordinator_v
     struct look look = {NULL, state, view, NULL};
     struct roster roster;
     roster_choose(state, view, job, UINT64_MAX, &roster);
-    if (view->leading && roster.missing_count > 0) {
+    if (roster.missing_count > 0) { /* On a follower whom it does not hear, in its own words. */
         missing_text(&look, &roster, text, capacity);
-    } else if (view->leading && roster.count == 0) {
+    } else if (roster.count == 0) {
         (void)snprintf(text, capacity,
                        "wants %" PRIu32 " trainers, more than the cluster has: start more, or "
                        "submit it with fewer",

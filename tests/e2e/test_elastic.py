@@ -107,6 +107,31 @@ with tempfile.TemporaryDirectory() as folder:
         same(cluster, job_id, "it was removed")
         end(cluster, job_id)
 
+    # A node whose device does not pass its self-test works on nothing; the others do not wait for it where they need not.
+    with Cluster(nodes=3, device=["cpu", "cpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"]) as cluster:
+        a, b, c = cluster.nodes
+        cluster.wait_for(lambda: "selftest.failed" in c.log_text(), 30, "c's self-test to fail")
+        job_id = cluster.submit(waiting, node=a)
+        for node in (a, b):  # whoever leads
+            def waits():
+                job = cluster.job(job_id, node=node)
+                return job["state"] == "submitted" and job["reason"] == "waits for node c"
+            cluster.wait_for(waits, 20, f"the job to say at {node.name} that it waits for the node without a device")
+        cluster.ctl("job", "cancel", str(job_id), node=a)
+        job_id = cluster.submit(elastic, node=a)
+        wait_workers(cluster, job_id, ["a", "b"])
+        wait_checkpoint(cluster, job_id)
+        time.sleep(5)  # More than who comes has to be there for.
+        claims.claim(workers(cluster, job_id) == ["a", "b"] and cluster.job(job_id, node=a)["generation"] == 1 and c.alive(),
+                     f"nor does it join later: {workers(cluster, job_id)}")
+        c.kill()
+        cluster.devices[2] = "cpu"
+        c.write_config()
+        c.start()
+        wait_workers(cluster, job_id, ["a", "b", "c"])
+        same(cluster, job_id, "with the device it is used")
+        end(cluster, job_id)
+
     # A spare stands in where a job is elastic; without `elastic` the job waits for its node and says so.
     with Cluster(nodes=3, roles={"c": "spare"}) as cluster:
         a, b, c = cluster.nodes

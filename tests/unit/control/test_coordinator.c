@@ -482,6 +482,9 @@ START_TEST(tells_people_what_a_job_waits_for)
     expect_text(1, "waits for node b");
     view.nodes[2].heard = false;
     expect_text(1, "waits for nodes b, c");
+    view.leading = false; /* Whoever is asked. */
+    expect_text(1, "waits for nodes b, c");
+    view.leading = true;
     state_done(&state);
     begin();
     state.jobs[0]->nodes_wanted = 9;
