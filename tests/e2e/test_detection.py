@@ -92,6 +92,8 @@ def watch(cluster, victim, what, begin, since, in_step=True):
                      f"{what}: the metric of {node.name} has phase, step, bytes: {values}")
         seconds, entry = listed.get(node.name, (float("inf"), None))
         claims.claim(seconds <= ASKED_S + 2, f"{what}: `nodes` at {node.name}: {seconds:.1f} s")
+        told = (entry["lost"]["at_ms"] - begin_ms) / 1000 if entry else float("inf")
+        claims.claim(told <= NAMED_S, f"{what}: `nodes` and the metrics of {node.name} have it within {NAMED_S} s: {told:.1f}")
         claims.claim(entry is not None and entry["lost"]["phase"] and entry["lost"]["sent_bytes"] is not None,
                      f"{what}: `nodes` at {node.name} has phase and bytes: {entry and entry['lost']}")
 
@@ -157,9 +159,8 @@ def data_connections(cluster, job_id, control):
     other = next(n for n in cluster.nodes if n.host == flows[0][1])
 
     def pair_named():
-        return any(named_in_log(other, n, since[other.name]) or named_in_log(victim, n, since[victim.name])
-                   for n in (other, victim))
-    cluster.wait_for(pair_named, NAMED_S, "a reset data connection to be named")
+        return all(any(named_in_log(node, n, since[node.name]) for n in (other, victim) if n is not node) for node in cluster.nodes)
+    cluster.wait_for(pair_named, NAMED_S, "a reset data connection to be named by all three")
     print(f"one data connection reset: named after {time.monotonic() - begin:.1f} s", flush=True)
     settled(cluster, job_id, victim, "one data connection reset", begin, job["generation"])
     training(cluster, job_id)

@@ -14,6 +14,7 @@ NAMED_S = 5.0
 ASKED_S = 6.0  # by somebody who asks: each question starts a program
 SETTLED_S = 15.0
 PAUSE_S = 1.5
+BUSY = 0.2  # of a core: a daemon that waits
 claims = Claims()
 
 
@@ -71,7 +72,11 @@ def freeze(cluster, job_id, victim, what):
     print(f"  {job['state']} after {seconds:.1f} s: {job['reason']}", flush=True)
     claims.claim(seconds <= SETTLED_S, f"{what}: the job is settled within {SETTLED_S} s: {seconds:.1f}")
     claims.claim(job["state"] == "paused" and victim.name in (job["reason"] or ""), f"{what}: the reason names it: {job}")
-    time.sleep(1.0)
+    before, watched = {n.name: n.cpu_seconds() for n in survivors}, time.monotonic()
+    time.sleep(2.0)
+    for node in survivors:
+        used = (node.cpu_seconds() - before[node.name]) / (time.monotonic() - watched)
+        claims.claim(used < BUSY, f"{what}: {node.name} uses {used:.2f} of a core while it waits")
     victim.signal(signal.SIGCONT)
     begin = time.monotonic()
 

@@ -121,14 +121,22 @@ with tempfile.TemporaryDirectory() as folder:
         claims.claim("while it was away" in gone.log_text(), "another one told d")
         claims.claim(unhealthy(cluster, b) is None, "the others lead on")
 
-    # Two trainers and an arbiter: one trainer is lost, the other goes on. The arbiter holds no part of a job.
+    # Two trainers and an arbiter: one trainer is lost while they train, the other goes on. The arbiter holds no part of a job.
     with Cluster(nodes=3, roles={"c": "arbiter"}) as cluster:
         a, b, c = cluster.nodes
         whole = cluster.wait_job(cluster.submit(job), seconds=60)
         claims.claim([p["node"] for p in whole["participants"]] == ["a", "b"], f"trainers work: {whole['participants']}")
         claims.claim(whole["parameter_sha256"] == first["parameter_sha256"], "two trainers: the same digest")
+        long = write_job(folder, steps=60000, every=2000, name="long")
+        steady = cluster.wait_job(cluster.submit(long), seconds=120)
+        job_id = cluster.submit(long)
+        cluster.wait_for(lambda: (cluster.job(job_id, node=a)["epoch"] or 0) >= 1, 30, "a checkpoint of both")
         b.kill()
         cluster.wait_for(lambda: cluster.leader(), 20, "a leader without b")
+        under_way = cluster.wait_job(job_id, seconds=120)
+        claims.claim(under_way["generation"] > steady["generation"] + 1 and [p["node"] for p in under_way["participants"]] == ["a"],
+                     f"a went on alone with what was under way: {under_way['generation']}, {under_way['participants']}")
+        claims.claim(under_way["parameter_sha256"] == steady["parameter_sha256"], "b lost while they train: the same digest")
         alone = cluster.wait_job(cluster.submit(job, node=a), seconds=60)
         claims.claim(alone["parameter_sha256"] == first["parameter_sha256"], "one trainer and the arbiter: the same digest")
 

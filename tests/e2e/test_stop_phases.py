@@ -136,6 +136,7 @@ def at_states(path, undisturbed):
         begin = time.monotonic()
         second.signal(signal.SIGTERM)
         exits(second, "SIGTERM at the first step", begin)
+        kept(cluster, second, job_id, "SIGTERM at the first step")
         second.start()
         goes_on(cluster, job_id, undisturbed, "SIGTERM at the first step")
 
