@@ -46,16 +46,22 @@ def need_shared(*parts):
     return path
 
 
+def sanitized():
+    """Whether the daemons have a sanitizer in them, which keeps what was freed for a while."""
+    cache = os.path.join(BIN, "CMakeCache.txt")
+    if not os.path.exists(cache):
+        return False
+    with open(cache) as f:
+        return re.search(r"^COPPELIUS_SANITIZE:\w+=.+$", f.read(), re.M) is not None
+
+
 def need_preload(name):
     """The path of a library to preload into the daemons; a sanitizer's own must come first, so not there."""
     path = os.path.join(BIN, "tests", "e2e", f"lib{name}.so")
     if not os.path.exists(path):
         skip(f"{path} is not built")
-    cache = os.path.join(BIN, "CMakeCache.txt")
-    if os.path.exists(cache):
-        with open(cache) as f:
-            if re.search(r"^COPPELIUS_SANITIZE:\w+=.+$", f.read(), re.M):
-                skip("a preloaded library does not go together with a sanitizer")
+    if sanitized():
+        skip("a preloaded library does not go together with a sanitizer")
     return path
 
 
