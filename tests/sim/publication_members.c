@@ -73,6 +73,20 @@ static void remove_id(struct pub_node *node, uint32_t id)
     pub_propose(node, &c);
 }
 
+/* Another machine has the identity, or waits to be let in with its place: the log gives each to one
+ * alone, which a node that is not up to date does not know. */
+static bool is_had(const struct world *world, unsigned machine, uint32_t id)
+{
+    for (unsigned i = 0; i < world_options(world)->nodes; i++) {
+        if (i != machine &&
+            (world_id(world, i) == id ||
+             (world_place(world, i) == member_place(id) && world_is_wanted(world, i)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The machine that lost its disk gets a place, as soon as one is free: one that nobody had, or that
  * of an identity which is gone and which no job names any more. Its name is the same: where nobody
  * has said REMOVE, letting it in does. */
@@ -100,6 +114,9 @@ static void rejoin(struct world *world)
         return;
     }
     unsigned machine = all->lost - 1;
+    if (is_had(world, machine, member_id(place, life))) {
+        return;
+    }
     all->lost = 0;
     all->counts.rejoins++;
     world_rejoin(world, machine, place, life, all->lost_voter);
