@@ -76,9 +76,9 @@ step() { # NAME SECONDS SENTENCE COMMAND…: one after the other
     shift 3
     if [ -n "$dry" ]; then echo "timeout $seconds $*"; return; fi
     began=$(date +%s)
-    timeout -k 5 "$(bounded "$seconds")" "$@" >"$log" 2>"$log.err"
+    timeout -k 5 "$(bounded "$seconds")" "$@" >"$log.out" 2>"$log.err"
     status=$?
-    cat "$log.err" >>"$log"
+    cat "$log.out" "$log.err" >"$log"
     verdict "$name" "$log" "$sentence" $status $(($(date +%s) - began))
 }
 declare -A pid
@@ -138,7 +138,7 @@ if wanted tiles; then
     step images 40 '"images"' "$ctl" bench images --json
     step tiles 160 "^sm_90 64 tiled-cc-m12288" "$ctl" bench tiles
     if [ -z "$dry" ]; then
-        grep '^sm_' "$logs/tiles.log" >"$logs/tiles.choices"
+        grep '^sm_' "$logs/tiles.log.out" >"$logs/tiles.choices"
         printf 'name: a\nlisten: 127.0.0.1:7620\ntls: off\nstate_dir: %s\ntile_choices: %s\n' "$logs/state" "$logs/tiles.choices" >"$logs/node.yaml"
     fi
     step choices 10 "" "$daemon" --check-config --config "$logs/node.yaml"
