@@ -29,6 +29,9 @@ typedef void fs_list_fn(void *context, const char *name, bool is_folder);
 struct fs_ops {
     int (*open)(struct fs *fs, const char *path, enum fs_mode mode, struct fs_file **ret_file,
                 struct err *err);
+    /* So many bytes are to be written to the end, and not read back soon: a hint, may be NULL. Some
+     * of what was written may then be in memory until a sync, a close, a size or a read. */
+    void (*expect)(struct fs_file *file, uint64_t size);
     /* All bytes or an error; what was written of them is then unknown. */
     int (*write)(struct fs_file *file, const void *bytes, size_t size, struct err *err);
     /* Exactly size bytes at offset, or an error (end of file included). */
@@ -63,8 +66,15 @@ static inline int fs_open(struct fs *fs, const char *path, enum fs_mode mode,
     return fs->ops->open(fs, path, mode, ret_file, err);
 }
 
-/* Whole small files. fs_read_all refuses more than size_max bytes before it allocates and appends to
- * `bytes`. fs_replace writes `path`.new, syncs it, renames it over path and syncs the folder: a
+static inline void fs_expect(struct fs *fs, struct fs_file *file, uint64_t size)
+{
+    if (fs->ops->expect != NULL) {
+        fs->ops->expect(file, size);
+    }
+}
+
+/* Whole small files. fs_read_all refuses more than size_max bytes before it allocates and appends
+ * to `bytes`. fs_replace writes `path`.new, syncs it, renames it over path and syncs the folder: a
  * reader sees the old bytes or the new ones. */
 int fs_read_all(struct fs *fs, const char *path, uint64_t size_max, struct buf *bytes,
                 struct err *err);

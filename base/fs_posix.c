@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/direct.h"
 #include "base/fs.h"
+
+#define LONG_SIZE (UINT64_C(2) * DIRECT_PIECE_SIZE)
 
 struct posix_fs {
     struct fs fs; /* first: a struct fs * is a struct posix_fs * */
@@ -18,7 +21,8 @@ struct posix_fs {
 
 struct fs_file {
     int fd;
-    char name[256]; /* the end of the path, for sentences */
+    struct direct direct; /* long files */
+    char name[256];       /* the end of the path, for sentences */
 };
 
 static int disk_error(struct err *err, const char *what, const char *path)
@@ -75,19 +79,30 @@ static int posix_open(struct fs *fs, const char *path, enum fs_mode mode, struct
     return 0;
 }
 
+static void posix_expect(struct fs_file *file, uint64_t size)
+{
+    if (size >= LONG_SIZE) {
+        direct_begin(&file->direct, file->fd);
+    }
+}
+
 static int posix_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
 {
-    const char *at = bytes;
-    while (size > 0) {
-        ssize_t written = write(file->fd, at, size);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written < 0) {
-            return disk_error(err, "write", file->name);
-        }
-        at += written;
-        size -= (size_t)written;
+    int number = direct_write(&file->direct, file->fd, bytes, size);
+    if (number != 0) {
+        errno = number;
+        return disk_error(err, "write", file->name);
+    }
+    return 0;
+}
+
+/* All that was written is in the file, for whoever looks. */
+static int settle(struct fs_file *file, struct err *err)
+{
+    int number = direct_end(&file->direct, file->fd);
+    if (number != 0) {
+        errno = number;
+        return disk_error(err, "write", file->name);
     }
     return 0;
 }
@@ -96,6 +111,10 @@ static int posix_read(struct fs_file *file, uint64_t offset, void *bytes, size_t
                       struct err *err)
 {
     char *at = bytes;
+    int code = settle(file, err);
+    if (code != 0) {
+        return code;
+    }
     while (size > 0) {
         ssize_t got = pread(file->fd, at, size, (off_t)offset);
         if (got < 0 && errno == EINTR) {
@@ -118,6 +137,10 @@ static int posix_read(struct fs_file *file, uint64_t offset, void *bytes, size_t
 static int posix_size(struct fs_file *file, uint64_t *ret_size, struct err *err)
 {
     struct stat status;
+    int code = settle(file, err);
+    if (code != 0) {
+        return code;
+    }
     if (fstat(file->fd, &status) != 0) {
         return disk_error(err, "stat", file->name);
     }
@@ -127,17 +150,29 @@ static int posix_size(struct fs_file *file, uint64_t *ret_size, struct err *err)
 
 static int posix_truncate(struct fs_file *file, uint64_t size, struct err *err)
 {
+    int code = settle(file, err);
+    if (code != 0) {
+        return code;
+    }
     return ftruncate(file->fd, (off_t)size) == 0 ? 0 : disk_error(err, "truncate", file->name);
 }
 
 static int posix_sync(struct fs_file *file, struct err *err)
 {
+    int code = settle(file, err);
+    if (code != 0) {
+        return code;
+    }
     return fsync(file->fd) == 0 ? 0 : disk_error(err, "fsync", file->name);
 }
 
 static int posix_close(struct fs_file *file, struct err *err)
 {
-    int code = close(file->fd) == 0 ? 0 : disk_error(err, "close", file->name);
+    int code = settle(file, err);
+    direct_drop(&file->direct);
+    if (close(file->fd) != 0 && code == 0) {
+        code = disk_error(err, "close", file->name);
+    }
     free(file);
     return code;
 }
@@ -223,6 +258,7 @@ static int posix_exists(struct fs *fs, const char *path, bool *ret_exists, struc
 
 static const struct fs_ops posix_ops = {
     .open = posix_open,
+    .expect = posix_expect,
     .write = posix_write,
     .read = posix_read,
     .size = posix_size,

@@ -8,6 +8,8 @@
 
 #include "base/assert.h"
 #include "checkpoint/execute_room.h"
+#include "checkpoint/pipeline.h"
+#include "checkpoint/shard_format.h"
 
 #define PIECE_SIZE (1U << 20)
 
@@ -161,6 +163,7 @@ struct copying {
     struct sha256 sha;
     uint64_t at;
     uint8_t *piece;
+    struct err write_err; /* of the thread that writes */
 };
 
 static size_t step_size(uint64_t at, uint64_t end)
@@ -200,7 +203,11 @@ static int open_part(struct copying *c, const char *part)
     } else {
         code = 0;
     }
-    return code != 0 ? code : fs_open(w->fs, part, FS_APPEND, &c->file, err);
+    code = code != 0 ? code : fs_open(w->fs, part, FS_APPEND, &c->file, err);
+    if (code == 0) {
+        fs_expect(w->fs, c->file, w->action->size - c->at);
+    }
+    return code;
 }
 
 static int pull(struct copying *c)
@@ -219,6 +226,47 @@ static int pull(struct copying *c)
     return code;
 }
 
+static int write_piece(void *context, const uint8_t *bytes, size_t size)
+{
+    struct copying *c = context;
+    return c->work->fs->ops->write(c->file, bytes, size, &c->write_err);
+}
+
+static int hash_piece(void *context, const uint8_t *bytes, size_t size)
+{
+    struct copying *c = context;
+    sha256_update(&c->sha, bytes, size);
+    return 0;
+}
+
+/* Large ones: written and hashed by a thread each while this one listens for more. */
+static int pull_beside(struct copying *c)
+{
+    static pipeline_use_fn *const users[PIPELINE_USERS] = {write_piece, hash_piece};
+    struct work *w = c->work;
+    struct pipeline pipeline;
+    if (w->action->size - c->at < SHARD_BESIDE_SIZE ||
+        !pipeline_begin(&pipeline, PIECE_SIZE, users, c)) {
+        return pull(c);
+    }
+    int code = 0;
+    while (code == 0 && c->at < w->action->size) {
+        size_t step = step_size(c->at, w->action->size);
+        code = c->source->read(c->source->context, c->at, pipeline_piece(&pipeline), step,
+                               &w->result->err);
+        c->at += step;
+        if (code == 0 && pipeline_put(&pipeline, step) != 0) {
+            break;
+        }
+    }
+    int used = pipeline_end(&pipeline);
+    if (code == 0 && used != 0) {
+        w->result->err = c->write_err;
+        code = used;
+    }
+    return code;
+}
+
 /* The part, whole, compared and durable under its own name. */
 static int copy_file(struct work *w, const struct agent_source *source, const char *part)
 {
@@ -229,7 +277,7 @@ static int copy_file(struct work *w, const struct agent_source *source, const ch
     sha256_init(&c.sha);
     int code = open_part(&c, part);
     if (code == 0) {
-        code = pull(&c);
+        code = pull_beside(&c);
         bool pulled = code == 0;
         code = pulled ? w->fs->ops->sync(c.file, &r->err) : code;
         int close_code = w->fs->ops->close(c.file, code == 0 ? &r->err : NULL);

@@ -176,6 +176,7 @@ int shard_write(struct fs *fs, const char *path, const struct shard_content *con
     put_part(&parts, range, sizeof(range));
     int code = fs_open(fs, path, FS_CREATE, &file, err);
     if (code == 0) {
+        fs_expect(fs, file, parts.size);
         code = header.size <= SHARD_HEADER_SIZE_MAX
                    ? write_hashed(fs, file, &parts, err)
                    : err_set(err, ERR_DISK, "the column names take %zu bytes; the most is %u",

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -32,12 +33,20 @@ static struct fs *disk;
 static struct shard_content content;
 static uint64_t shard_size;
 static uint8_t shard_sha256[SHA256_SIZE];
-static bool rooted; /* as after the first publication of a job: its folder is durable */
+static double processor_used; /* seconds of it, by what was measured last */
+static bool rooted;           /* as after the first publication of a job: its folder is durable */
 
 static void die(const struct err *err)
 {
     (void)fprintf(stderr, "bench_publish: %s\n", err->text);
     exit(err_exit_status(err->code));
+}
+
+static double processor_now(void)
+{
+    struct timespec now;
+    ASSERT(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static double since(uint64_t begin_ns)
@@ -64,8 +73,7 @@ static double plain_write(const char *folder)
 {
     char path[4300];
     (void)snprintf(path, sizeof(path), "%s/plain", folder);
-    (void)unlink(path);
-    sync();
+    double processor = processor_now();
     uint64_t begin = clock_now_ns();
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const uint8_t *bytes = (const uint8_t *)content.parameter; /* Bytes of the same kind. */
@@ -75,6 +83,7 @@ static double plain_write(const char *folder)
     ASSERT(fsync(fd) == 0);
     ASSERT(close(fd) == 0);
     double seconds = since(begin);
+    processor_used = processor_now() - processor;
     (void)unlink(path);
     return seconds;
 }
@@ -93,9 +102,11 @@ static double stage(const char *folder)
     ASSERT(action != NULL);
     ASSERT(result != NULL);
     action_of(action, AGENT_STAGE, folder);
+    double processor = processor_now();
     uint64_t begin = clock_now_ns();
     agent_execute(disk, action, &content, result);
     double seconds = since(begin);
+    processor_used = processor_now() - processor;
     if (result->code != 0) {
         die(&result->err);
     }
@@ -106,9 +117,12 @@ static double stage(const char *folder)
     return seconds;
 }
 
+/* The shard's bytes, as they come from a connection. */
 static int on_read(void *context, uint64_t offset, void *bytes, size_t size, struct err *err)
 {
-    return disk->ops->read(context, offset, bytes, size, err);
+    (void)err;
+    memcpy(bytes, (const uint8_t *)context + offset, size);
+    return 0;
 }
 
 static double copy(const char *folder, const char *from)
@@ -123,17 +137,23 @@ static double copy(const char *folder, const char *from)
     (void)snprintf(path, sizeof(path), "%s/staging/epoch-00000001/%s", from, action->shard);
     action->size = shard_size;
     memcpy(action->sha256, shard_sha256, SHA256_SIZE);
-    if (fs_open(disk, path, FS_READ, &file, &result->err) != 0) {
-        die(&result->err);
-    }
-    struct agent_source source = {file, on_read};
-    uint64_t begin = clock_now_ns();
-    agent_execute_copy(disk, action, &source, result);
-    double seconds = since(begin);
-    if (result->code != 0) {
+    static uint8_t *received;
+    received = received != NULL ? received : malloc(shard_size);
+    ASSERT(received != NULL);
+    if (fs_open(disk, path, FS_READ, &file, &result->err) != 0 ||
+        disk->ops->read(file, 0, received, shard_size, &result->err) != 0) {
         die(&result->err);
     }
     (void)disk->ops->close(file, NULL); /* Only read: nothing can be lost. */
+    struct agent_source source = {received, on_read};
+    double processor = processor_now();
+    uint64_t begin = clock_now_ns();
+    agent_execute_copy(disk, action, &source, result);
+    double seconds = since(begin);
+    processor_used = processor_now() - processor;
+    if (result->code != 0) {
+        die(&result->err);
+    }
     free(action);
     free(result);
     return seconds;
@@ -151,38 +171,68 @@ static void remove_jobs(void)
     sync();
 }
 
+/* ---- what is measured of each ---- */
+
+enum kind { PLAIN, STAGED, COPIED, KINDS };
+
+struct turn {
+    double seconds[KINDS];
+    double processor[KINDS]; /* seconds of it, of this process */
+};
+
+static void measure(enum kind kind, const char *folder, struct turn *turn)
+{
+    sync();
+    turn->seconds[kind] = kind == PLAIN    ? plain_write(folder)
+                          : kind == STAGED ? stage("jobs/1-own")
+                                           : copy("jobs/2-copy", "jobs/1-own");
+    turn->processor[kind] = processor_used;
+}
+
 static void throughput(const char *folder)
 {
-    double plain[TURNS];
-    double staged[TURNS];
-    double copied[TURNS];
+    static const char *const names[KINDS] = {"written and fsynced", "shard durable",
+                                             "copy durable"};
+    struct turn turns[TURNS];
+    struct turn warm;
+    double values[TURNS];
+    double mb = 0;
     for (int i = -1; i < TURNS; i++) {
+        struct turn *turn = i < 0 ? &warm : &turns[i];
         remove_jobs();
-        double s = stage("jobs/1-own");
-        sync();
-        double c = copy("jobs/2-copy", "jobs/1-own");
-        double p = plain_write(folder);
-        rooted = true;
-        if (i >= 0) {
-            plain[i] = p;
-            staged[i] = s;
-            copied[i] = c;
+        if (i % 2 == 0) {
+            measure(PLAIN, folder, turn);
         }
+        measure(STAGED, folder, turn);
+        measure(COPIED, folder, turn);
+        if (i % 2 != 0) { /* What a disk has saved up for a burst goes to each in turn. */
+            measure(PLAIN, folder, turn);
+        }
+        rooted = true;
     }
     remove_jobs();
-    double mb = (double)shard_size * 1e-6;
-    double p = median(plain, TURNS);
-    double s = median(staged, TURNS);
-    double c = median(copied, TURNS);
-    (void)printf(
-        "%.0f MB: written and fsynced %.3f s (%.0f MB/s), shard durable %.3f s (%.0f MB/s), "
-        "copy durable %.3f s (%.0f MB/s)\n",
-        mb, p, mb / p, s, mb / s, c, mb / c);
-    (void)printf("ratio of rates, shard to plain writing: %.2f; copy to plain writing: %.2f\n",
-                 p / s, p / c);
-    /* median() has sorted them. What others on the machine take is least in the best turns. */
-    (void)printf("ratio of the best rates: shard %.2f, copy %.2f\n", plain[0] / staged[0],
-                 plain[0] / copied[0]);
+    mb = (double)shard_size * 1e-6;
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int i = 0; i < TURNS; i++) {
+            values[i] = turns[i].seconds[kind];
+        }
+        double seconds = median(values, TURNS);
+        double best = values[0]; /* median() has sorted them. */
+        for (int i = 0; i < TURNS; i++) {
+            values[i] = turns[i].processor[kind];
+        }
+        (void)printf("%-20s %4.0f MB in %.3f s (%.0f MB/s; best %.0f), %.3f s of processor",
+                     names[kind], mb, seconds, mb / seconds, mb / best, median(values, TURNS));
+        for (int i = 0; kind != PLAIN && i < TURNS; i++) {
+            values[i] = turns[i].seconds[PLAIN] / turns[i].seconds[kind];
+        }
+        if (kind != PLAIN) {
+            double ratio = median(values, TURNS);
+            (void)printf("; %.2f of the plain rate (turns %.2f to %.2f)", ratio, values[0],
+                         values[TURNS - 1]);
+        }
+        (void)printf("\n");
+    }
 }
 
 /* ---- stall ---- */

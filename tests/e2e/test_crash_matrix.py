@@ -5,7 +5,8 @@ without one (an independent reader looks all the time), leftovers are collected,
 undisturbed run.
 
 COPPELIUS_LONG=1 takes every call of the matrix, in any order; else a sample of the points that matter most.
-COPPELIUS_SECONDS ends either earlier, COPPELIUS_SEED repeats."""
+COPPELIUS_SECONDS ends either earlier, COPPELIUS_SEED repeats; COPPELIUS_PART=1/3 takes a third of them, so that several
+processes with one seed take all."""
 import os
 import random
 import re
@@ -27,6 +28,7 @@ SAMPLE = [("fsync", "CURRENT.new"), ("rename", "CURRENT"), ("dirsync", "jobs/"),
           ("dirsync", "staging"), ("write", "log/"), ("fsync", "log/"), ("create", "log/"), ("dirsync", "log"),
           ("rename", "log/"), ("rename", "verdicts/"), ("unlink", ""), ("send", "")]
 BUDGET_S = float(os.environ.get("COPPELIUS_SECONDS", "inf" if LONG else "35"))
+PART, PARTS = (int(n) for n in os.environ.get("COPPELIUS_PART", "1/1").split("/"))
 seed = int(os.environ.get("COPPELIUS_SEED", random.randrange(1 << 30)))
 random.seed(seed)
 print(f"seed {seed} (COPPELIUS_SEED repeats it)", flush=True)
@@ -220,6 +222,7 @@ with tempfile.TemporaryDirectory() as folder:
         undisturbed = cluster.wait_job(cluster.submit(path), seconds=120)
     points = matrix() if LONG else sample()
     size = len(matrix())
+    points = points[PART - 1::PARTS]
     with Cluster(nodes=3) as cluster:
         readers = start_readers(cluster, "--may-forget")
         trials = Trials(cluster, path, undisturbed, cluster.folder)
@@ -242,7 +245,7 @@ with tempfile.TemporaryDirectory() as folder:
         trials.trial("create", "before", 2, "CURRENT.new", "all", lie="CURRENT.new")
         claims.claim(trials.torn, "without its fsync CURRENT is torn: the file system does forget")
     print(f"the matrix has {size} points ({', '.join(f'{k} 1..{n}' for k, n in NTH.items())}; before, after and errors); "
-          f"{trials.number} run: {trials.died} deaths, {trials.failed} failing calls, {trials.missed} not reached; by kind {trials.hit}; "
+          f"part {PART}/{PARTS} with seed {seed}: {trials.number} run: {trials.died} deaths, {trials.failed} failing calls, {trials.missed} not reached; by kind {trials.hit}; "
           f"{trials.jobs} jobs", flush=True)
     claims.claim(trials.died + trials.failed >= trials.number // 2, "at least half of the points were reached")
 claims.end()

@@ -1,9 +1,12 @@
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/direct.h"
 #include "base/fs.h"
 #include "tests/lib/unit.h"
 
@@ -86,6 +89,122 @@ START_TEST(absent_files_are_named_and_too_large_ones_refused_before_reading)
 }
 END_TEST
 
+/* ---- long files ---- */
+
+#define PIECE (1000003U) /* never aligned */
+
+static uint8_t *made_bytes(size_t size)
+{
+    uint8_t *bytes = malloc(size);
+    ck_assert_ptr_nonnull(bytes);
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (uint8_t)(i * 2654435761U >> 13);
+    }
+    return bytes;
+}
+
+static void put_bytes(struct fs_file *file, const uint8_t *bytes, size_t size)
+{
+    struct err err = {0};
+    for (size_t at = 0; at < size; at += PIECE) {
+        size_t step = size - at < PIECE ? size - at : PIECE;
+        ck_assert_int_eq(fs->ops->write(file, bytes + at, step, &err), 0);
+    }
+}
+
+static void check_bytes(const char *path, const uint8_t *bytes, size_t size)
+{
+    struct err err = {0};
+    struct buf read = BUF_NONE;
+    ck_assert_int_eq(fs_read_all(fs, path, size + 1, &read, &err), 0);
+    ck_assert_uint_eq(read.size, size);
+    ck_assert_int_eq(memcmp(read.bytes, bytes, size), 0);
+    buf_done(&read);
+}
+
+START_TEST(a_long_file_has_the_bytes_that_were_written)
+{
+    static const size_t sizes[] = {0,
+                                   1,
+                                   DIRECT_PIECE_SIZE - 1,
+                                   DIRECT_PIECE_SIZE,
+                                   3 * DIRECT_PIECE_SIZE,
+                                   5 * DIRECT_PIECE_SIZE + 4097};
+    struct err err = {0};
+    struct fs_file *file = NULL;
+    ck_assert_int_eq(fs_mkdir_all(fs, "all", &err), 0);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        uint8_t *bytes = made_bytes(sizes[i] + 1);
+        uint64_t size = 1;
+        ck_assert_int_eq(fs->ops->unlink(fs, "all/long", &err), 0);
+        ck_assert_int_eq(fs_open(fs, "all/long", FS_CREATE, &file, &err), 0);
+        fs_expect(fs, file, UINT64_C(1) << 30); /* More than comes. */
+        put_bytes(file, bytes, sizes[i]);
+        if (i % 2 == 0) {
+            ck_assert_int_eq(fs->ops->sync(file, &err), 0);
+            check_bytes("all/long", bytes, sizes[i]);
+        }
+        ck_assert_int_eq(fs->ops->size(file, &size, &err), 0);
+        ck_assert_uint_eq(size, sizes[i]);
+        ck_assert_int_eq(fs->ops->close(file, &err), 0);
+        check_bytes("all/long", bytes, sizes[i]);
+        free(bytes);
+    }
+}
+END_TEST
+
+START_TEST(a_long_file_is_gone_on_with_wherever_it_ends)
+{
+    static const size_t ends[] = {0, 4096, 4097, DIRECT_PIECE_SIZE, DIRECT_PIECE_SIZE + 1};
+    const size_t size = 4 * DIRECT_PIECE_SIZE + 77;
+    struct err err = {0};
+    struct fs_file *file = NULL;
+    uint8_t *bytes = made_bytes(size);
+    ck_assert_int_eq(fs_mkdir_all(fs, "all", &err), 0);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        ck_assert_int_eq(fs->ops->unlink(fs, "all/part", &err), 0);
+        for (size_t half = 0; half < 2; half++) {
+            ck_assert_int_eq(fs_open(fs, "all/part", FS_APPEND, &file, &err), 0);
+            fs_expect(fs, file, size);
+            if (half == 0) {
+                put_bytes(file, bytes, ends[i]);
+            } else {
+                put_bytes(file, bytes + ends[i], size - ends[i]);
+            }
+            ck_assert_int_eq(fs->ops->close(file, &err), 0);
+        }
+        check_bytes("all/part", bytes, size);
+    }
+    free(bytes);
+}
+END_TEST
+
+START_TEST(a_long_file_that_finds_no_room_is_an_error)
+{
+    const size_t size = 3 * DIRECT_PIECE_SIZE;
+    struct rlimit old;
+    struct rlimit most;
+    struct err err = {0};
+    struct fs_file *file = NULL;
+    uint8_t *bytes = made_bytes(size);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_int_eq(fs_mkdir_all(fs, "all", &err), 0);
+    ck_assert_int_eq(fs_open(fs, "all/full", FS_CREATE, &file, &err), 0);
+    fs_expect(fs, file, size);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    most = old;
+    most.rlim_cur = DIRECT_PIECE_SIZE + 12345; /* A piece is done in part, then none of it. */
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &most), 0);
+    int code = fs->ops->write(file, bytes, size, &err);
+    int close_code = fs->ops->close(file, NULL);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    ck_assert_int_eq(code, ERR_DISK);
+    ck_assert_str_eq(err.text, "write 'all/full': File too large");
+    ck_assert_int_eq(close_code, 0); /* It was given up. */
+    free(bytes);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("fs");
@@ -95,6 +214,9 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_file_that_exists_is_not_created_again);
     tcase_add_test(tcase, what_is_no_plain_file_is_refused_at_once);
     tcase_add_test(tcase, absent_files_are_named_and_too_large_ones_refused_before_reading);
+    tcase_add_test(tcase, a_long_file_has_the_bytes_that_were_written);
+    tcase_add_test(tcase, a_long_file_is_gone_on_with_wherever_it_ends);
+    tcase_add_test(tcase, a_long_file_that_finds_no_room_is_an_error);
     suite_add_tcase(suite, tcase);
     return suite;
 }
