@@ -212,6 +212,9 @@ struct daemon {
 
 /* daemon.c */
 uint64_t daemon_wall_ms(void);
+/* 0: nobody, or the log is closed here already: a stop waits for works under way, and people may
+ * ask all that time. */
+uint32_t daemon_leader(const struct daemon *daemon);
 /* Something has changed: daemon_turn() at the loop's next turn. */
 void daemon_soon(struct daemon *daemon);
 /* Gives the command to the control room, stamped with the wall time of its first saying; what fails

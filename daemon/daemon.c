@@ -97,8 +97,7 @@ static void own_entry_turn(struct daemon *daemon)
     if (daemon->node_proposed_ms != 0 && now - daemon->node_proposed_ms < 500) {
         return;
     }
-    if (control_leader(daemon->control) == 0 || !daemon->selftest_done ||
-        daemon->selftest.code != 0) {
+    if (daemon_leader(daemon) == 0 || !daemon->selftest_done || daemon->selftest.code != 0) {
         return; /* The entry says what device it has, and that it can be worked with. */
     }
     daemon->node_proposed_ms = now;
@@ -118,7 +117,7 @@ static void own_entry_turn(struct daemon *daemon)
 
 static void coordinator_turn(struct daemon *daemon)
 {
-    uint32_t leader = control_leader(daemon->control);
+    uint32_t leader = daemon_leader(daemon);
     uint64_t term = control_term(daemon->control);
     if (leader != daemon->leader_seen || (leader != 0 && term != daemon->term_seen)) {
         daemon->leader_seen = leader;
@@ -218,6 +217,11 @@ static void on_tick(uv_timer_t *timer)
 static void on_soon(uv_timer_t *timer)
 {
     daemon_turn(OWNER_OF(timer, struct daemon, soon));
+}
+
+uint32_t daemon_leader(const struct daemon *daemon)
+{
+    return daemon->control != NULL ? control_leader(daemon->control) : 0;
 }
 
 void daemon_soon(struct daemon *daemon)
@@ -354,10 +358,10 @@ static void say_kept(const struct daemon *daemon)
                    (unsigned long long)job->id, state_job_label(job->state), kept);
         return;
     }
-    const char *why = daemon->log_failed                     ? "the log's disk has failed"
-                      : control_leader(daemon->control) == 0 ? "no majority of the nodes answers"
-                      : daemon->hurried                      ? "it was told to hurry"
-                                                             : "the time for a stop is over";
+    const char *why = daemon->log_failed           ? "the log's disk has failed"
+                      : daemon_leader(daemon) == 0 ? "no majority of the nodes answers"
+                      : daemon->hurried            ? "it was told to hurry"
+                                                   : "the time for a stop is over";
     log_warning(
         "daemon.kept",
         "job=%llu text=\"its last step is not published: %s; %s; what was done since is done "

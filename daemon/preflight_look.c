@@ -211,7 +211,7 @@ static void begin_round(struct daemon *daemon)
 void preflight_look_turn(struct daemon *daemon)
 {
     struct preflight *preflight = daemon->preflight;
-    if (preflight->ordered != 0 && control_leader(daemon->control) == preflight->ordered_by) {
+    if (preflight->ordered != 0 && daemon_leader(daemon) == preflight->ordered_by) {
         preflight_wish(daemon, preflight->ordered);
         preflight->ordered = 0;
     }

@@ -175,7 +175,7 @@ void standing_turn(struct daemon *daemon)
     struct standing *standing = daemon->standing;
     uint64_t now = clock_now_ms();
     if (daemon->log_failed || daemon->stopping || daemon->newcomer ||
-        control_leader(daemon->control) != 0) {
+        daemon_leader(daemon) != 0) {
         standing->led_ms = now;
         standing->reason[0] = '\0';
         return;

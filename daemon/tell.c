@@ -32,27 +32,34 @@ static void hex16(const uint8_t bytes[16], char text[33])
     }
 }
 
+static bool is_voter(const struct daemon *daemon, const struct member *member)
+{
+    return daemon->control != NULL && group_is_voter(control_group(daemon->control, NULL),
+                                                     member_id(member->id, member->life));
+}
+
 static void tell_cluster(void *context, struct facts_cluster *ret)
 {
     struct daemon *daemon = context;
     memset(ret, 0, sizeof(*ret));
-    struct control_stats stats;
-    struct control_uv_stats disk;
-    uint32_t leader = control_leader(daemon->control);
-    control_stats(daemon->control, &stats);
-    control_uv_stats(daemon->control_uv, &disk);
+    struct control_stats stats = {0};
+    struct control_uv_stats disk = {0};
+    uint32_t leader = daemon_leader(daemon);
+    if (daemon->control != NULL) { /* Else a stop has closed the log, and waits for other works. */
+        control_stats(daemon->control, &stats);
+        control_uv_stats(daemon->control_uv, &disk);
+    }
     (void)snprintf(ret->cluster, sizeof(ret->cluster), "%s", daemon->cluster);
     (void)snprintf(ret->node, sizeof(ret->node), "%s", daemon->name);
     (void)snprintf(ret->leader, sizeof(ret->leader), "%s",
                    leader != 0 ? members_find(daemon, leader)->name : "");
     ret->node_id = daemon->node_id;
     ret->leader_id = leader;
-    ret->role = control_is_leader(daemon->control) ? FACTS_LEADER
-                : leader != 0                      ? FACTS_FOLLOWER
-                                                   : FACTS_CANDIDATE;
+    ret->role = leader == 0                          ? FACTS_CANDIDATE
+                : control_is_leader(daemon->control) ? FACTS_LEADER
+                                                     : FACTS_FOLLOWER;
     for (uint32_t i = 0; i < daemon->members_count; i++) {
-        if (group_is_voter(control_group(daemon->control, NULL),
-                           member_id(daemon->members[i].id, daemon->members[i].life))) {
+        if (is_voter(daemon, &daemon->members[i])) {
             ret->voters++;
             ret->voters_alive += members_state(daemon, &daemon->members[i]) == FACTS_ALIVE;
         }
@@ -94,10 +101,9 @@ static void tell_member(struct daemon *daemon, const struct member *member, stru
     ret->id = member->id;
     ret->life = member->life;
     ret->drained = entry != NULL && entry->drained;
-    ret->votes =
-        group_is_voter(control_group(daemon->control, NULL), member_id(member->id, member->life));
+    ret->votes = is_voter(daemon, member);
     ret->self = member->self;
-    ret->connected = member->self || mesh_is_up(daemon->mesh, member->id);
+    ret->connected = member->self || (daemon->mesh != NULL && mesh_is_up(daemon->mesh, member->id));
     ret->known = entry != NULL;
     ret->state = members_state(daemon, member);
     (void)snprintf(ret->name, sizeof(ret->name), "%s", member->name);
@@ -141,7 +147,8 @@ static size_t tell_nodes(void *context, struct facts_node *ret_nodes, size_t nod
     for (size_t i = 0; i < count; i++) {
         tell_member(daemon, &daemon->members[i], &ret_nodes[i]);
         struct mesh_peer_stats stats;
-        if (!mesh_peer_stats_of(daemon->mesh, daemon->members[i].id, &stats)) {
+        if (daemon->mesh == NULL ||
+            !mesh_peer_stats_of(daemon->mesh, daemon->members[i].id, &stats)) {
             continue; /* this node */
         }
         if (stats.round_trip_us != 0) {
@@ -339,7 +346,7 @@ static void tell_checkpoint(struct daemon *daemon, const struct state_job *job,
 /* Why a job that is under way may not get on: what its participants say. */
 static void tell_trouble(struct daemon *daemon, const struct state_job *job, struct facts_job *ret)
 {
-    if (control_leader(daemon->control) == 0) {
+    if (daemon_leader(daemon) == 0) {
         (void)snprintf(ret->reason, sizeof(ret->reason),
                        "node %s knows no leader now: what it says of the job may be old",
                        daemon->name);
@@ -483,12 +490,12 @@ static size_t tell_checks(void *context, struct facts_check *ret_checks, size_t 
               : daemon->selftest.code != 0 ? daemon->selftest.text
                                            : "the device gives the bits of the policy",
               "'coppeliusctl doctor' says more about the device");
-    uint32_t leader = control_leader(daemon->control);
+    uint32_t leader = daemon_leader(daemon);
     (void)snprintf(text, sizeof(text), "%s leads",
                    leader != 0 ? members_find(daemon, leader)->name : "nobody");
     put_check(ret_checks, &count, checks_max, "raft", leader != 0, text,
               "a majority of the nodes with a vote must be up and reach each other");
-    bool caught_up = control_caught_up(daemon->control);
+    bool caught_up = daemon->control != NULL && control_caught_up(daemon->control);
     put_check(ret_checks, &count, checks_max, "log", caught_up && !daemon->log_failed,
               caught_up ? "this node has all that was agreed"
                         : "this node has not yet heard all that was agreed",

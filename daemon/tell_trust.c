@@ -7,8 +7,10 @@
 void tell_trust(const struct daemon *daemon, struct facts_cluster *ret)
 {
     struct trust_stats stats;
-    struct mesh_stats strangers;
-    mesh_stats(daemon->mesh, &strangers);
+    struct mesh_stats strangers = {0};
+    if (daemon->mesh != NULL) { /* Else a stop has closed it, and waits for other works. */
+        mesh_stats(daemon->mesh, &strangers);
+    }
     ret->peer_turned_away = strangers.turned_away;
     ret->peer_refused = strangers.refused;
     ret->peer_late = strangers.cut;

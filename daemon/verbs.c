@@ -186,7 +186,7 @@ void verbs_turn(struct daemon *daemon)
         } else {
             answer(verb, ERR_UNHEALTHY,
                    verb->command.kind == COMMAND_NONE ? "the files could not be read in an hour"
-                   : control_leader(daemon->control) == 0
+                   : daemon_leader(daemon) == 0
                        ? "the cluster has no leader now, so nothing can be written down"
                        : "the cluster did not write it down in 30 s",
                    "'coppeliusctl cluster status' shows who is missing; it may still take effect, "
