@@ -307,7 +307,6 @@ static void on_control_closed(void *context)
 {
     struct daemon *daemon = context;
     daemon->control_uv = NULL;
-    daemon->control = NULL;
     on_part_closed(daemon);
 }
 
@@ -327,6 +326,7 @@ static void close_parts(struct daemon *daemon)
         mesh_close(daemon->mesh, on_mesh_closed, daemon);
     }
     if (daemon->control_uv != NULL) {
+        daemon->control = NULL; /* It is freed in there. */
         control_uv_close(daemon->control_uv, on_control_closed, daemon);
     }
     if (daemon->joins != NULL) {

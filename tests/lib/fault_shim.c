@@ -7,12 +7,14 @@
  *   _ASIDE     another one on the same file system, for what is replaced
  *   _REPORT    a file that gets a line when the fault strikes, and how many calls there were
  *   _FORGET    none, all, or the seed of a coin for each unsynced thing
+ *   _SLOW_MS   how long a slow call waits first (1000)
  *   _LIE       syncs of files with this in their path are answered and not done
  *
  * Kinds: create open (existing files) write fsync dirsync rename unlink send. Actions: before,
  * after: SIGKILL; eio, enospc: the call fails (a failed fsync has lost its data for good, whatever
  * a later one says); short: half of a write is done; term, term2: SIGTERM once or twice, and
- * nothing fails.
+ * nothing fails; slow: that call and all later ones of its kind wait first, sends only those of the
+ * main thread.
  *
  * One lock is held over every operation below the folder and every send, so that nothing happens
  * between the fault and the death. */
@@ -52,6 +54,7 @@ static char root[4096], report[4096], lie[96];
 static size_t root_size;
 static int forget; /* 0 nothing, 1 all, 2 by coin */
 static uint64_t seed;
+static unsigned slow_ms; /* 0: no call is slow */
 
 struct fault_real real;
 
@@ -96,6 +99,10 @@ static void get_ready(void)
     setting("COPPELIUS_FAULT", text, sizeof(text));
     if (sscanf(text, "%31[^:]:%15[^:]:%lu:%95s", kind, plan.action, &plan.nth, plan.pattern) < 3) {
         return;
+    }
+    if (strcmp(plan.action, "slow") == 0) {
+        setting("COPPELIUS_FAULT_SLOW_MS", text, sizeof(text));
+        slow_ms = text[0] != '\0' ? (unsigned)strtoul(text, NULL, 10) : 1000;
     }
     for (unsigned k = 0; k < KINDS; k++) {
         if (strcmp(kind, kind_names[k]) == 0) {
@@ -209,9 +216,29 @@ static bool is_aside(const char *path)
     return strstr(path, "latest") != NULL;
 }
 
+/* A slow disk, or a slow loop. Others go on meanwhile. */
+static void wait_first(enum kind kind, const char *path)
+{
+    if (kind != plan.kind || strstr(path, plan.pattern) == NULL ||
+        (kind == SEND && gettid() != getpid()) || ++matched < plan.nth) {
+        return;
+    }
+    if (!struck) {
+        struck = true;
+        say("struck %s %s %lu %s\n", kind_names[kind], plan.action, plan.nth, path);
+    }
+    leave();
+    (void)usleep(slow_ms * 1000);
+    (void)enter();
+}
+
 static enum verdict judge(enum kind kind, const char *path)
 {
     counts[kind]++;
+    if (slow_ms > 0) {
+        wait_first(kind, path);
+        return GO_ON;
+    }
     if (struck || kind != plan.kind || strstr(path, plan.pattern) == NULL || is_aside(path) ||
         ++matched != plan.nth) {
         return GO_ON;
