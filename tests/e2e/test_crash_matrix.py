@@ -196,6 +196,15 @@ class Trials:
             self.torn = lethal and torn(victim, job_id)
             self.died += lethal
             self.failed += not lethal
+            if not lethal and action != "short" and kind in ("write", "fsync") and "log/segment" in point:
+                try:  # Nothing is known any more of a log that could not be written.
+                    cluster.wait_for(lambda: not victim.alive(), 10, f"{what}: the node to end")
+                    claims.claim(victim.process.returncode == 1 and "daemon.failed" in victim.log_text(),
+                                 f"{what}: it ends with a sentence: {victim.process.returncode}")
+                except Failed as error:
+                    claims.claim(False, str(error))
+            if not lethal and kind in ("create", "write", "fsync") and "/staging/" in point:
+                claims.claim(victim.alive(), f"{what}: a shard that cannot be written ends no node")
             if not victim.alive() and not lethal:
                 claims.claim(victim.process.returncode not in (-signal.SIGSEGV, -signal.SIGABRT),
                              f"{what}: it ends by itself, with a sentence: {victim.process.returncode}")
