@@ -506,8 +506,11 @@ int run_submit(struct ctl *ctl, struct problem *problem)
             code = watch_to_end(ctl, client, id, problem);
         } else if (table) {
             struct buf out = BUF_NONE;
-            buf_print(&out, "job %lld '%s' %s\n", (long long)document_integer(answer.json, "job"),
-                      document_text(answer.json, "name"), document_text(answer.json, "state"));
+            const char *reason = document_text(answer.json, "reason"); /* who is missing, say */
+            buf_print(&out, "job %lld '%s' %s%s%s\n",
+                      (long long)document_integer(answer.json, "job"),
+                      document_text(answer.json, "name"), document_text(answer.json, "state"),
+                      reason[0] != '\0' ? ": " : "", reason);
             code = output_bytes(&out, problem);
             buf_done(&out);
             say(ctl, "'coppeliusctl watch %s' shows it", document_text(answer.json, "name"));

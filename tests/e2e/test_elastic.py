@@ -111,7 +111,9 @@ with tempfile.TemporaryDirectory() as folder:
     with Cluster(nodes=3, device=["cpu", "cpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"]) as cluster:
         a, b, c = cluster.nodes
         cluster.wait_for(lambda: "selftest.failed" in c.log_text(), 30, "c's self-test to fail")
-        job_id = cluster.submit(waiting, node=a)
+        said = cluster.ctl("submit", waiting, node=a).stdout
+        claims.claim(said.rstrip().endswith("submitted: waits for node c"), f"submit says who is missing: {said}")
+        job_id = cluster.job("waiting", node=a)["job"]
         for node in (a, b):  # whoever leads
             def waits():
                 job = cluster.job(job_id, node=node)
