@@ -357,7 +357,8 @@ struct history {
 };
 struct history *history_find(const struct daemon *daemon, uint64_t job); /* NULL: none */
 struct history *history_of(struct daemon *daemon, uint64_t job);         /* made where absent */
-void history_put(struct history *history, const struct facts_point *point);
+/* stepped_ms: when the step was done; the report may come later, from a run that stood still. */
+void history_put(struct history *history, const struct facts_point *point, uint64_t stepped_ms);
 /* phases are added and emptied. */
 void history_add(struct history *history, uint64_t steps, uint64_t rows,
                  struct histogram phases[FACTS_PHASES]);

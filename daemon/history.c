@@ -52,10 +52,10 @@ struct history *history_of(struct daemon *daemon, uint64_t job)
     return history;
 }
 
-void history_put(struct history *history, const struct facts_point *point)
+void history_put(struct history *history, const struct facts_point *point, uint64_t stepped_ms)
 {
     history->version++;
-    history->progress_wall_ms = clock_wall_ms();
+    history->progress_wall_ms = clock_wall_ms() - (int64_t)(clock_now_ms() - stepped_ms);
     if (point->step == 1) {
         history->has_first = true;
         history->first_loss = point->loss;

@@ -112,6 +112,7 @@ struct run_progress {
     uint64_t elapsed_ns, compute_ns, exchange_ns, publication_ns; /* of this generation */
     uint64_t rows;                                                /* of this generation */
     uint64_t issues;
+    uint64_t stepped_ms; /* when the newest step was done */
     struct histogram phases[FACTS_PHASES];
     size_t points_count;
     struct facts_point points[RUN_POINTS_MAX];

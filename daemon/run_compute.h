@@ -32,6 +32,7 @@ struct compute {
     /* Since the last report; they go into the next one when the loop has read that. */
     uint64_t points_stride;
     size_t points_count;
+    uint64_t stepped_ms; /* when the newest step was done */
     struct facts_point points[RUN_POINTS_MAX];
     struct histogram phases[FACTS_PHASES];
     uint64_t steps_told;

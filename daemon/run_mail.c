@@ -85,7 +85,7 @@ static void on_progress_mail(struct run *run, struct run_progress *said)
     struct history *history = history_of(daemon, run->job);
     for (size_t i = 0; i < said->points_count; i++) {
         progress->has_loss = true;
-        history_put(history, &said->points[i]);
+        history_put(history, &said->points[i], said->stepped_ms);
     }
     said->points_count = 0;
     /* The job's, not the first that this generation did. */

@@ -35,6 +35,7 @@ void compute_progress(struct compute *c, bool must)
     said->publication_ns = c->publication_ns;
     said->rows = c->rows;
     said->issues = session_issues(c->session);
+    said->stepped_ms = c->stepped_ms;
     said->points_count = c->points_count;
     memcpy(said->points, c->points, c->points_count * sizeof(c->points[0]));
     c->points_count = 0;
@@ -72,6 +73,7 @@ static void on_report(void *context, const struct learn_report *report)
     struct session_batch batch;
     learn_batch(&c->schedule, report->step, &batch);
     c->step = report->step + 1;
+    c->stepped_ms = clock_now_ms();
     c->loss = report->loss;
     c->has_loss = true;
     c->rows += batch.rows_count;

@@ -6,6 +6,7 @@ import re
 import signal
 import tempfile
 import time
+import urllib.request
 
 from cluster import Claims, Cluster
 from killing import write_job
@@ -36,6 +37,12 @@ def named_everywhere(cluster, node, victim, since):
         if listed["name"] == victim.name and listed["state"] != "alive" and listed["reason"]:
             return log[-1], listed["reason"]
     return None
+
+
+def last_step(node):
+    """When the node did its last step of the job, in seconds of the wall clock."""
+    found = re.search(r'^coppelius_training_last_step_timestamp_seconds{run="[^"]*"} (\S+)$', node.metrics(), re.M)
+    return float(found[1]) if found else None
 
 
 def freeze(cluster, job_id, victim, what):
@@ -73,7 +80,13 @@ def freeze(cluster, job_id, victim, what):
     claims.claim(seconds <= SETTLED_S, f"{what}: the job is settled within {SETTLED_S} s: {seconds:.1f}")
     claims.claim(job["state"] == "paused" and victim.name in (job["reason"] or ""), f"{what}: the reason names it: {job}")
     before, watched = {n.name: n.cpu_seconds() for n in survivors}, time.monotonic()
+    stood = {n.name: last_step(n) for n in survivors}
     time.sleep(2.0)
+    for node in survivors:  # Life and progress are two signals.
+        claims.claim(stood[node.name] is not None and last_step(node) == stood[node.name] < time.time() - 3,
+                     f"{what}: {node.name} shows since when no step was done: {stood[node.name]}, now {time.time():.1f}")
+        with urllib.request.urlopen("http" + f"://{node.host}:{node.http}/livez", timeout=10) as answer:
+            claims.claim(answer.status == 200, f"{what}: and {node.name} lives")
     for node in survivors:
         used = (node.cpu_seconds() - before[node.name]) / (time.monotonic() - watched)
         claims.claim(used < BUSY, f"{what}: {node.name} uses {used:.2f} of a core while it waits")
@@ -121,6 +134,9 @@ with tempfile.TemporaryDirectory() as folder:
                 return job["state"] == "running" and (job["step"] or 0) > first + 1000
             cluster.wait_for(steps, 60, "the job to train")
             time.sleep(0.5)  # The others hear how far it is four times a second.
+            for node in cluster.nodes:
+                age = time.time() - (last_step(node) or 0)
+                claims.claim(age < 10, f"{node.name} shows that it trains: its last step was {age:.1f} s ago")
             leader = cluster.wait_leader()
             victim = leader if what == "leader" else next(n for n in cluster.nodes if n is not leader)
             pause(cluster, job_id, victim, what)
