@@ -95,7 +95,6 @@ struct member {
     bool log_empty;
     bool caught_up;
     uint64_t knows_self; /* the incarnation of this node that its state has; 0: none */
-    uint64_t out_ms;     /* the leader's: when its removal was decided; 0: it was not */
 };
 
 /* A proposal: what it was, without its wall time, when it was said first and last. */
@@ -165,7 +164,6 @@ struct daemon {
     uint32_t members_count;
     struct member members[STATE_NODES_MAX]; /* in order of id; one is self */
     struct member nobody;                   /* members_find()'s answer for who is none */
-    bool last_words;                        /* somebody removed is yet to hear of it */
     uint64_t members_seen;                  /* state.changes when the list was last made to fit */
     uint32_t expected_seen;                 /* who was expected when trust was told last */
     bool joined;                            /* it began no cluster */

@@ -6,12 +6,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/core.h"
 #include "daemon/roll.h"
-
-#define LAST_WORD_MS 1500 /* some heartbeats of the log, on a busy machine too */
 
 static const char *const role_names[] = {
     [ROLE_TRAINER] = "trainer", [ROLE_ARBITER] = "arbiter", [ROLE_SPARE] = "spare"};
@@ -276,21 +273,6 @@ static void let_go(struct daemon *daemon, uint32_t id, const char *reason)
     members_drop(daemon, id);
 }
 
-/* A node that is removed hears of it from the leader, in the log: that is all that tells it so for
- * certain where its certificate is refused from then on. So the leader keeps the line, and the
- * group as it is, for LAST_WORD_MS. */
-static bool has_last_word(struct daemon *daemon, struct member *member)
-{
-    uint64_t now = clock_now_ms();
-    if (!control_leads(daemon->control) || now - member->heard_ms > LAST_WORD_MS) {
-        return false; /* It does not listen. */
-    }
-    if (member->out_ms == 0) {
-        member->out_ms = now;
-    }
-    return now - member->out_ms < LAST_WORD_MS;
-}
-
 /* The member is as the state says; true: it was not. */
 static bool follow(struct daemon *daemon, const struct state_node *node)
 {
@@ -301,10 +283,6 @@ static bool follow(struct daemon *daemon, const struct state_node *node)
     if (!state_node_in(node)) {
         if (member == NULL || member->life > node->life || member->self ||
             (node->standing == STANDING_EXPECTED && member->life == node->life)) {
-            return false;
-        }
-        if (node->standing == STANDING_REMOVED && has_last_word(daemon, member)) {
-            daemon->last_words = true;
             return false;
         }
         daemon_event(daemon, "node %s is no member any more", member->name);
@@ -384,11 +362,10 @@ static void keep_roll(struct daemon *daemon)
 static void follow_all(struct daemon *daemon)
 {
     bool changed = false;
-    if (daemon->members_seen == daemon->state.changes && !daemon->last_words) {
+    if (daemon->members_seen == daemon->state.changes) {
         return;
     }
     daemon->members_seen = daemon->state.changes;
-    daemon->last_words = false;
     for (int turn = 0; turn < 2; turn++) { /* who is out first: another one may have its name */
         for (uint32_t i = 0; i < daemon->state.nodes_count; i++) {
             const struct state_node *node = &daemon->state.nodes[i];
@@ -409,7 +386,7 @@ void membership_turn(struct daemon *daemon)
 {
     struct control_group wanted;
     follow_all(daemon);
-    if (daemon->log_failed || !control_leads(daemon->control) || daemon->last_words) {
+    if (daemon->log_failed || !control_leads(daemon->control)) {
         return;
     }
     state_wanted_group(&daemon->state, control_group(daemon->control, NULL), &wanted);
