@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/http.h"
+#include "dial.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -61,19 +62,6 @@ static void begin(void)
     turn(2);
 }
 
-static int dial(void)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(http_port(http)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct linger reset = {1, 0}; /* Else a hundred thousand of TIME_WAIT use up the ports. */
-    ASSERT(fd >= 0);
-    ASSERT(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
-    ASSERT(connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
-    return fd;
-}
-
 static size_t hear(int fd, char *out, size_t size)
 {
     size_t heard = 0;
@@ -111,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool gets = memmem(data, size, "GET", 3) != NULL || memmem(data, size, "HEAD", 4) != NULL;
     uint64_t before = counted();
     answered = 0;
-    int fd = dial();
+    int fd = dial(http_port(http));
     turn(2);
     size_t heard = 0;
     for (size_t at = 1; at < size; at += piece) {

@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/buf.h"
 #include "base/log.h"
+#include "dial.h"
 #include "peer/peer.h"
 #include "proto/frame.h"
 
@@ -84,22 +85,6 @@ static void open_mesh(void)
     ASSERT(mesh_open(&settings, &loop, &mesh, &err) == 0);
 }
 
-/* From an address of its own, so that closed connections do not use the ports up. */
-static int knock(void)
-{
-    static uint32_t times;
-    struct sockaddr_in from = {.sin_family = AF_INET};
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(mesh_port(mesh)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 65536U + times++ % 60000U);
-    ASSERT(fd >= 0);
-    ASSERT(bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0);
-    ASSERT(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
-    return fd;
-}
-
 static void put_frames(struct buf *bytes, const uint8_t *data, size_t size)
 {
     struct reader reader = {data, size, false};
@@ -135,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         buf_put(&bytes, data + 1, size - 1);
     }
-    int fd = knock();
+    int fd = dial(mesh_port(mesh));
     /* The other end may refuse, close and reset before all is sent: so be it. */
     (void)send(fd, bytes.bytes, bytes.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(fd, SHUT_WR);
