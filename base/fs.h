@@ -32,6 +32,12 @@ struct fs_ops {
     /* So many bytes are to be written to the end, and not read back soon: a hint, may be NULL. Some
      * of what was written may then be in memory until a sync, a close, a size or a read. */
     void (*expect)(struct fs_file *file, uint64_t size);
+    /* Keeps room on the disk for so many bytes that are to be written to the end, the file's size
+     * unchanged; a close or truncate may give back what is not used. ERR_DISK with the numbers
+     * where there is no such room, and nothing is kept then. Where the file system cannot: 0. May
+     * be NULL.
+     */
+    int (*reserve)(struct fs_file *file, uint64_t size, struct err *err);
     /* All bytes or an error; what was written of them is then unknown. */
     int (*write)(struct fs_file *file, const void *bytes, size_t size, struct err *err);
     /* Exactly size bytes at offset, or an error (end of file included). */
@@ -71,6 +77,11 @@ static inline void fs_expect(struct fs *fs, struct fs_file *file, uint64_t size)
     if (fs->ops->expect != NULL) {
         fs->ops->expect(file, size);
     }
+}
+
+static inline int fs_reserve(struct fs *fs, struct fs_file *file, uint64_t size, struct err *err)
+{
+    return fs->ops->reserve != NULL ? fs->ops->reserve(file, size, err) : 0;
 }
 
 /* Whole small files. fs_read_all refuses more than size_max bytes before it allocates and appends

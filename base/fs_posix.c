@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/direct.h"
 #include "base/fs.h"
+#include "base/room.h"
 
 #define LONG_SIZE (UINT64_C(2) * DIRECT_PIECE_SIZE)
 
@@ -86,9 +87,10 @@ static void posix_expect(struct fs_file *file, uint64_t size)
     }
 }
 
-static int posix_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
+/* All that was written is in the file, for whoever looks. */
+static int settle(struct fs_file *file, struct err *err)
 {
-    int number = direct_write(&file->direct, file->fd, bytes, size);
+    int number = direct_end(&file->direct, file->fd);
     if (number != 0) {
         errno = number;
         return disk_error(err, "write", file->name);
@@ -96,10 +98,15 @@ static int posix_write(struct fs_file *file, const void *bytes, size_t size, str
     return 0;
 }
 
-/* All that was written is in the file, for whoever looks. */
-static int settle(struct fs_file *file, struct err *err)
+static int posix_reserve(struct fs_file *file, uint64_t size, struct err *err)
 {
-    int number = direct_end(&file->direct, file->fd);
+    int code = settle(file, err);
+    return code != 0 ? code : room_reserve(file->fd, file->name, size, err);
+}
+
+static int posix_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
+{
+    int number = direct_write(&file->direct, file->fd, bytes, size);
     if (number != 0) {
         errno = number;
         return disk_error(err, "write", file->name);
@@ -259,6 +266,7 @@ static int posix_exists(struct fs *fs, const char *path, bool *ret_exists, struc
 static const struct fs_ops posix_ops = {
     .open = posix_open,
     .expect = posix_expect,
+    .reserve = posix_reserve,
     .write = posix_write,
     .read = posix_read,
     .size = posix_size,

@@ -204,10 +204,19 @@ static int open_part(struct copying *c, const char *part)
         code = 0;
     }
     code = code != 0 ? code : fs_open(w->fs, part, FS_APPEND, &c->file, err);
-    if (code == 0) {
-        fs_expect(w->fs, c->file, w->action->size - c->at);
+    if (code != 0) {
+        return code;
     }
-    return code;
+    code = fs_reserve(w->fs, c->file, w->action->size - c->at, err);
+    if (code != 0) {
+        (void)w->fs->ops->close(c->file, NULL);
+        if (c->at == 0) { /* Nothing of it is here. */
+            (void)w->fs->ops->unlink(w->fs, part, NULL);
+        }
+        return code;
+    }
+    fs_expect(w->fs, c->file, w->action->size - c->at);
+    return 0;
 }
 
 static int pull(struct copying *c)

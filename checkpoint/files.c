@@ -32,6 +32,7 @@ static int stream(struct fs *fs, const char *path, struct fs *to_fs, struct fs_f
     uint8_t *piece = malloc(PIECE_SIZE);
     ASSERT(piece != NULL);
     code = fs->ops->size(file, &size, err);
+    code = code != 0 || to == NULL ? code : fs_reserve(to_fs, to, size, err);
     for (uint64_t at = 0; code == 0 && at < size;) {
         size_t step = size - at < PIECE_SIZE ? (size_t)(size - at) : PIECE_SIZE;
         code = fs->ops->read(file, at, piece, step, err);

@@ -66,7 +66,8 @@ struct shard {
         .parameter = NULL, .columns = NULL \
     }
 
-/* Creates the file (exclusively), writes, fsyncs, closes. The folder is not fsynced. After an error
+/* Creates the file (exclusively), reserves its whole size before the first byte (fs.h), writes,
+ * fsyncs, closes. The folder is not fsynced. After an error
  * the file may be there in part: the caller deletes it. */
 int shard_write(struct fs *fs, const char *path, const struct shard_content *content,
                 uint8_t ret_sha256[SHA256_SIZE], uint64_t *ret_size, struct err *err);

@@ -176,11 +176,14 @@ int shard_write(struct fs *fs, const char *path, const struct shard_content *con
     put_part(&parts, range, sizeof(range));
     int code = fs_open(fs, path, FS_CREATE, &file, err);
     if (code == 0) {
-        fs_expect(fs, file, parts.size);
         code = header.size <= SHARD_HEADER_SIZE_MAX
-                   ? write_hashed(fs, file, &parts, err)
+                   ? fs_reserve(fs, file, parts.size, err)
                    : err_set(err, ERR_DISK, "the column names take %zu bytes; the most is %u",
                              header.size, SHARD_HEADER_SIZE_MAX);
+        if (code == 0) {
+            fs_expect(fs, file, parts.size);
+            code = write_hashed(fs, file, &parts, err);
+        }
         int close_code = fs->ops->close(file, code == 0 ? err : NULL);
         code = code != 0 ? code : close_code;
     }

@@ -1,4 +1,4 @@
-"""The crash matrix on real processes. A node's nth creation, write, fsync, folder's fsync, rename, removal or send kills it
+"""The crash matrix on real processes. A node's nth creation, reservation, write, fsync, folder's fsync, rename, removal or send kills it
 (before or after the call), and its file system forgets what was not synced; or the call fails (EIO, ENOSPC, a short write,
 a failing fsync). Afterwards all nodes agree on the newest published checkpoint, it verifies, there never was a moment
 without one (an independent reader looks all the time), leftovers are collected, and the job ends with the digest of the
@@ -19,12 +19,12 @@ from killing import start_readers, stop_readers, write_job
 
 SHIM = need_preload("fault_shim")
 
-NTH = {"create": 14, "write": 40, "fsync": 30, "dirsync": 20, "rename": 10, "unlink": 12, "send": 60}
-ERRORS = {"create": ("enospc", "eio"), "write": ("eio", "enospc", "short"), "fsync": ("eio",), "dirsync": ("eio",),
+NTH = {"create": 14, "reserve": 6, "write": 40, "fsync": 30, "dirsync": 20, "rename": 10, "unlink": 12, "send": 60}
+ERRORS = {"create": ("enospc", "eio"), "reserve": ("enospc", "eio"), "write": ("eio", "enospc", "short"), "fsync": ("eio",), "dirsync": ("eio",),
           "rename": ("eio",), "send": ("eio",)}
 # What of a node's files each point of the sample is about.
 SAMPLE = [("fsync", "CURRENT.new"), ("rename", "CURRENT"), ("dirsync", "jobs/"), ("rename", "/epoch-"), ("write", "manifest"),
-          ("fsync", "manifest"), ("write", ".part"), ("fsync", ".part"), ("rename", ".safetensors"), ("create", "staging"),
+          ("fsync", "manifest"), ("write", ".part"), ("fsync", ".part"), ("reserve", ".part"), ("rename", ".safetensors"), ("create", "staging"),
           ("dirsync", "staging"), ("write", "log/"), ("fsync", "log/"), ("create", "log/"), ("dirsync", "log"),
           ("rename", "log/"), ("rename", "verdicts/"), ("unlink", ""), ("send", "")]
 BUDGET_S = float(os.environ.get("COPPELIUS_SECONDS", "inf" if LONG else "35"))
@@ -203,8 +203,14 @@ class Trials:
                                  f"{what}: it ends with a sentence: {victim.process.returncode}")
                 except Failed as error:
                     claims.claim(False, str(error))
-            if not lethal and kind in ("create", "write", "fsync") and "/staging/" in point:
+            if not lethal and kind in ("create", "reserve", "write", "fsync") and "/staging/" in point:
                 claims.claim(victim.alive(), f"{what}: a shard that cannot be written ends no node")
+            if action == "enospc" and kind == "reserve" and "/staging/" in point:
+                try:
+                    cluster.wait_for(lambda: re.search(r"no room for '.*': it needs \d+ bytes, \d+ are free on the disk of '",
+                                                       victim.log_text()), 30, f"{what}: a full disk to be told with its numbers")
+                except Failed as error:
+                    claims.claim(False, str(error))
             if not victim.alive() and not lethal:
                 claims.claim(victim.process.returncode not in (-signal.SIGSEGV, -signal.SIGABRT),
                              f"{what}: it ends by itself, with a sentence: {victim.process.returncode}")

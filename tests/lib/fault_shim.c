@@ -10,11 +10,11 @@
  *   _SLOW_MS   how long a slow call waits first (1000)
  *   _LIE       syncs of files with this in their path are answered and not done
  *
- * Kinds: create open (existing files) write fsync dirsync rename unlink send. Actions: before,
- * after: SIGKILL; eio, enospc: the call fails (a failed fsync has lost its data for good, whatever
- * a later one says); short: half of a write is done; term, term2: SIGTERM once or twice, and
- * nothing fails; slow: that call and all later ones of its kind wait first, sends only those of the
- * main thread.
+ * Kinds: create open (existing files) reserve (fallocate) write fsync dirsync rename unlink send.
+ * Actions: before, after: SIGKILL; eio, enospc: the call fails (a failed fsync has lost its data
+ * for good, whatever a later one says); short: half of a write is done; term, term2: SIGTERM once
+ * or twice, and nothing fails; slow: that call and all later ones of its kind wait first, sends
+ * only those of the main thread.
  *
  * One lock is held over every operation below the folder and every send, so that nothing happens
  * between the fault and the death. */
@@ -37,9 +37,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum kind { CREATE, OPEN, WRITE, FSYNC, DIRSYNC, RENAME, UNLINK, SEND, KINDS };
-static const char *const kind_names[KINDS] = {"create",  "open",   "write",  "fsync",
-                                              "dirsync", "rename", "unlink", "send"};
+enum kind { CREATE, OPEN, RESERVE, WRITE, FSYNC, DIRSYNC, RENAME, UNLINK, SEND, KINDS };
+static const char *const kind_names[KINDS] = {"create",  "open",   "reserve", "write", "fsync",
+                                              "dirsync", "rename", "unlink",  "send"};
 enum verdict { GO_ON, DIE_BEFORE, DIE_AFTER, FAIL, SHORT };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -67,6 +67,7 @@ static void find_real(void)
     FIND(write);
     FIND(pwrite);
     FIND(ftruncate);
+    FIND(fallocate);
     FIND(fsync);
     FIND(fdatasync);
     FIND(renameat);
@@ -389,6 +390,26 @@ EXPORTED int ftruncate(int fd, off_t size)
     return real.ftruncate(fd, size);
 }
 
+/* What is kept behind a file's end is seen by nobody: there is nothing to undo. */
+EXPORTED int fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    char text[4096];
+    if (!enter()) {
+        return real.fallocate(fd, mode, offset, size);
+    }
+    const char *path = below(fd, text);
+    enum verdict verdict = path != NULL ? judge(RESERVE, path) : GO_ON;
+    if (verdict == DIE_BEFORE) {
+        die();
+    }
+    int result = verdict == FAIL ? failure() : real.fallocate(fd, mode, offset, size);
+    if (verdict == DIE_AFTER) {
+        die();
+    }
+    leave();
+    return result;
+}
+
 static int sync_watched(int fd, bool data)
 {
     char text[4096];
@@ -545,8 +566,9 @@ EXPORTED ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 __attribute__((destructor)) static void tell_counts(void)
 {
     if (active) {
-        say("counts create %lu write %lu fsync %lu dirsync %lu rename %lu unlink %lu send %lu\n",
-            counts[CREATE], counts[WRITE], counts[FSYNC], counts[DIRSYNC], counts[RENAME],
-            counts[UNLINK], counts[SEND]);
+        say("counts create %lu reserve %lu write %lu fsync %lu dirsync %lu rename %lu unlink %lu "
+            "send %lu\n",
+            counts[CREATE], counts[RESERVE], counts[WRITE], counts[FSYNC], counts[DIRSYNC],
+            counts[RENAME], counts[UNLINK], counts[SEND]);
     }
 }

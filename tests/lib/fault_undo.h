@@ -19,6 +19,7 @@ struct fault_real {
     ssize_t (*write)(int, const void *, size_t);
     ssize_t (*pwrite)(int, const void *, size_t, off_t);
     int (*ftruncate)(int, off_t);
+    int (*fallocate)(int, int, off_t, off_t);
     int (*fsync)(int);
     int (*fdatasync)(int);
     int (*renameat)(int, const char *, int, const char *);

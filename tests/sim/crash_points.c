@@ -192,6 +192,12 @@ static int probed_close(struct fs_file *file, struct err *err)
     return real->close(file, err);
 }
 
+static int probed_reserve(struct fs_file *file, uint64_t size, struct err *err)
+{
+    meet_on_file(file, "reserve");
+    return real->reserve(file, size, err);
+}
+
 static int probed_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
 {
     meet_on_file(file, "write");
@@ -249,6 +255,7 @@ static void on_disk(struct world *world, unsigned node, struct sim_disk *disk)
         probed = *real;
         probed.open = probed_open;
         probed.close = probed_close;
+        probed.reserve = probed_reserve;
         probed.write = probed_write;
         probed.truncate = probed_truncate;
         probed.sync = probed_sync;

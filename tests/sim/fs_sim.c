@@ -136,6 +136,39 @@ static int sim_open(struct fs *fs, const char *path, enum fs_mode mode, struct f
     return 0;
 }
 
+static uint64_t room_of(const struct sim_disk *disk)
+{
+    return disk->capacity > disk->used ? disk->capacity - disk->used : 0;
+}
+
+/* Of what is reserved, at most so much. */
+static void give_back(struct sim_inode *inode, uint64_t size)
+{
+    size = size < inode->kept ? size : inode->kept;
+    inode->kept -= size;
+    inode->disk->used -= size;
+}
+
+static int sim_reserve(struct fs_file *file, uint64_t size, struct err *err)
+{
+    struct sim_disk *disk = file->disk;
+    struct sim_inode *inode = file->inode;
+    ASSERT(file->generation == disk->generation);
+    ASSERT(file->writable);
+    int code = op_begin(disk, err);
+    if (code != 0) {
+        return code;
+    }
+    if (size > inode->kept && size - inode->kept > room_of(disk)) {
+        give_back(inode, UINT64_MAX);
+        code = err_set(err, ERR_DISK, "reserve: No space left on device");
+    } else if (size > inode->kept) {
+        disk->used += size - inode->kept;
+        inode->kept = size;
+    }
+    return op_end(disk, code, err);
+}
+
 static int sim_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
 {
     struct sim_disk *disk = file->disk;
@@ -145,7 +178,8 @@ static int sim_write(struct fs_file *file, const void *bytes, size_t size, struc
     if (code != 0) {
         return code;
     }
-    uint64_t room = disk->capacity > disk->used ? disk->capacity - disk->used : 0;
+    give_back(file->inode, size);
+    uint64_t room = room_of(disk);
     size_t fits = size <= room ? size : (size_t)room;
     buf_put(&file->inode->bytes, bytes, fits);
     disk->used += fits;
@@ -197,6 +231,7 @@ static int sim_truncate(struct fs_file *file, uint64_t size, struct err *err)
         buf_put(&inode->cut, inode->bytes.bytes + size, inode->clean - size);
         inode->clean = size;
     }
+    give_back(inode, UINT64_MAX);
     disk->used -= inode->bytes.size - size;
     inode->bytes.size = size;
     inode->dirty = true;
@@ -400,6 +435,7 @@ static int sim_exists(struct fs *fs, const char *path, bool *ret_exists, struct 
 
 static const struct fs_ops sim_ops = {
     .open = sim_open,
+    .reserve = sim_reserve,
     .write = sim_write,
     .read = sim_read,
     .size = sim_size,
@@ -437,6 +473,7 @@ static void tear(struct sim_disk *disk, struct sim_inode *inode)
 
 static void file_crash(struct sim_disk *disk, struct sim_inode *inode)
 {
+    give_back(inode, UINT64_MAX);
     disk->used -= inode->bytes.size;
     if (inode->dirty) {
         if (inode->cut.size > 0 && rand_below(&disk->rand, 2) == 0) {

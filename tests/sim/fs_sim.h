@@ -28,8 +28,8 @@ void sim_disk_free(struct sim_disk *disk); /* NULL is fine; all files of it must
  * code under test. */
 struct fs *sim_disk_fs(struct sim_disk *disk);
 
-/* Operations so far (open that creates, write, truncate, sync, rename, unlink, mkdir, rmdir,
- * sync_folder). */
+/* Operations so far (open that creates, reserve, write, truncate, sync, rename, unlink, mkdir,
+ * rmdir, sync_folder). */
 uint64_t sim_disk_ops(const struct sim_disk *disk);
 /* The node dies at operation number `op` (counted from 1 over the disk's life): before it (nothing
  * of it happens) or after it (it has happened, and its caller still gets the error). From then on
@@ -44,7 +44,8 @@ void sim_disk_crash(struct sim_disk *disk);
 
 /* The n-th sync (file or folder) from now fails once with EIO; 0 disarms. */
 void sim_disk_fail_sync(struct sim_disk *disk, uint64_t nth);
-/* Bytes that all files together may have; a write beyond writes what fits and gives ERR_DISK ("No
+/* Bytes that all files together may have, what they reserved included; a reservation beyond keeps
+ * nothing, a write beyond writes what fits and gives ERR_DISK ("No
  * space left on device"). UINT64_MAX at start. */
 void sim_disk_set_capacity(struct sim_disk *disk, uint64_t bytes);
 uint64_t sim_disk_used(const struct sim_disk *disk);

@@ -38,6 +38,7 @@ struct sim_inode {
     bool wrong; /* a sync failed: what is in [wrong_from, wrong_to) will be gone after a crash */
     size_t wrong_from;
     size_t wrong_to;
+    uint64_t kept; /* reserved behind the end; in the disk's `used` */
 };
 
 /* A change of names that is not durable yet; holds references. */

@@ -25,7 +25,7 @@ void sim_inode_release(struct sim_inode *inode)
     if (inode == NULL || --inode->refs > 0) {
         return;
     }
-    inode->disk->used -= inode->bytes.size;
+    inode->disk->used -= inode->bytes.size + inode->kept;
     sim_entries_done(&inode->seen);
     sim_entries_done(&inode->durable);
     buf_done(&inode->bytes);

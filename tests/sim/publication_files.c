@@ -15,6 +15,7 @@ static struct fs_ops watched;         /* the real table with some functions exch
 static const struct fs_ops *real_ops; /* one simulated disk is as the other */
 static struct fs_file *unsynced;      /* whose sync a mutant leaves out */
 static struct fs_file *full;          /* that finds no space */
+static bool full_early;               /* and that is found before it is begun */
 
 static struct pub_fs *of(struct fs *fs)
 {
@@ -54,12 +55,22 @@ static int watched_open(struct fs *fs, const char *path, enum fs_mode mode,
         unsynced = *ret_file;
     }
     if (code == 0 && w->owner->all->full[w->owner->node] && ends_with(path, ".part")) {
+        const char *epoch = strstr(path, "/epoch-"); /* File systems of both kinds, in turn. */
         full = *ret_file;
+        full_early = epoch != NULL && strtoul(epoch + strlen("/epoch-"), NULL, 10) % 2 == 1;
     }
     if (mode != FS_READ) {
         look(w);
     }
     return code;
+}
+
+static int watched_reserve(struct fs_file *file, uint64_t size, struct err *err)
+{
+    if (file == full) {
+        return full_early ? err_set(err, ERR_DISK, "reserve: No space left on device") : 0;
+    }
+    return real_ops->reserve(file, size, err);
 }
 
 static int watched_write(struct fs_file *file, const void *bytes, size_t size, struct err *err)
@@ -151,6 +162,7 @@ void pub_fs_init(struct pub_node *node, struct fs *real)
     real_ops = real->ops;
     watched = *real_ops;
     watched.open = watched_open;
+    watched.reserve = watched_reserve;
     watched.write = watched_write;
     watched.sync = watched_sync;
     watched.close = watched_close;

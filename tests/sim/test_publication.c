@@ -245,10 +245,11 @@ START_TEST(a_full_disk_aborts_the_vote_with_its_reason_and_the_job_goes_on)
     open_world(3);
     publication_fill_disk(all, 1, true);
     wait_for(ABORTED, 1, 0);
-    ck_assert_str_eq(job_at(0)->aborted_reason, "node 'b': write: No space left on device");
+    ck_assert_str_eq(job_at(0)->aborted_reason, "node 'b': reserve: No space left on device");
     ck_assert_int_eq(job_at(0)->state, JOB_RUNNING);
     ck_assert_uint_eq(job_at(0)->generation, 1);
     wait_for(ABORTED, 2, 0); /* Its next checkpoint fails too, and the training goes on. */
+    ck_assert_str_eq(job_at(0)->aborted_reason, "node 'b': write: No space left on device");
     ck_assert_uint_eq(job_at(0)->generation, 1);
     publication_fill_disk(all, 1, false);
     settle();

@@ -205,6 +205,63 @@ START_TEST(a_long_file_that_finds_no_room_is_an_error)
 }
 END_TEST
 
+/* Bytes on the disk, in whatever blocks. */
+static uint64_t held(const char *name)
+{
+    char path[512];
+    struct stat status;
+    (void)snprintf(path, sizeof(path), "%s/%s", root, name);
+    ck_assert_int_eq(stat(path, &status), 0);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+START_TEST(room_is_kept_before_a_long_file_is_written)
+{
+    const size_t size = 3 * DIRECT_PIECE_SIZE + 77;
+    struct err err = {0};
+    struct fs_file *file = NULL;
+    uint64_t seen = 1;
+    uint8_t *bytes = made_bytes(size);
+    ck_assert_int_eq(fs_mkdir_all(fs, "all", &err), 0);
+    for (int turn = 0; turn < 2; turn++) { /* A part is gone on with, what it had kept too. */
+        ck_assert_int_eq(fs_open(fs, "all/part", FS_APPEND, &file, &err), 0);
+        ck_assert_int_eq(fs_reserve(fs, file, turn == 0 ? size : size - 4096, &err), 0);
+        ck_assert_int_eq(fs->ops->size(file, &seen, &err), 0);
+        ck_assert_uint_eq(seen, turn == 0 ? 0 : 4096);
+        fs_expect(fs, file, size);
+        put_bytes(file, turn == 0 ? bytes : bytes + 4096, turn == 0 ? 4096 : size - 4096);
+        ck_assert_int_eq(fs->ops->close(file, &err), 0);
+        /* Nothing is held where the file system cannot keep room. */
+        ck_assert(turn == 1 || held("all/part") == 4096 || held("all/part") >= size);
+    }
+    check_bytes("all/part", bytes, size);
+    ck_assert_uint_lt(held("all/part"), size + (1U << 20));
+    free(bytes);
+}
+END_TEST
+
+START_TEST(a_file_for_which_there_is_no_room_is_refused_with_the_numbers)
+{
+    const uint64_t size = UINT64_C(1) << 60;
+    char wanted[128];
+    struct err err = {0};
+    struct fs_file *file = NULL;
+    uint64_t seen = 0;
+    ck_assert_int_eq(fs_mkdir_all(fs, "all", &err), 0);
+    ck_assert_int_eq(fs_open(fs, "all/shard", FS_CREATE, &file, &err), 0);
+    put_bytes(file, (const uint8_t *)"begun", 5);
+    ck_assert_int_eq(fs_reserve(fs, file, size, &err), ERR_DISK);
+    static const char begin[] = "no room for 'shard': it needs 115292150460684"; /* 2^60, about */
+    ck_assert_int_eq(strncmp(err.text, begin, sizeof(begin) - 1), 0);
+    (void)snprintf(wanted, sizeof(wanted), " are free on the disk of '%s/all'; free some", root);
+    ck_assert_ptr_nonnull(strstr(err.text, wanted));
+    ck_assert_int_eq(fs->ops->size(file, &seen, &err), 0);
+    ck_assert_uint_eq(seen, 5);
+    ck_assert_int_eq(fs->ops->close(file, &err), 0);
+    ck_assert_uint_lt(held("all/shard"), 1U << 20);
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("fs");
@@ -217,6 +274,8 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, a_long_file_has_the_bytes_that_were_written);
     tcase_add_test(tcase, a_long_file_is_gone_on_with_wherever_it_ends);
     tcase_add_test(tcase, a_long_file_that_finds_no_room_is_an_error);
+    tcase_add_test(tcase, room_is_kept_before_a_long_file_is_written);
+    tcase_add_test(tcase, a_file_for_which_there_is_no_room_is_refused_with_the_numbers);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -262,6 +262,49 @@ START_TEST(a_shard_that_cannot_be_written_aborts_with_its_reason)
 }
 END_TEST
 
+static struct fs_ops troubled; /* a folder's table with some functions exchanged */
+static unsigned written;
+
+static int no_room(struct fs_file *file, uint64_t size, struct err *err)
+{
+    (void)file;
+    return err_set(err, ERR_DISK, "no room for %llu bytes", (unsigned long long)size);
+}
+
+static int write_counted(struct fs_file *file, const void *bytes, size_t size, struct err *err)
+{
+    (void)file;
+    (void)bytes;
+    written++;
+    return err_set(err, ERR_DISK, "%zu bytes written in vain", size);
+}
+
+START_TEST(a_shard_for_which_there_is_no_room_is_not_begun)
+{
+    const struct fs_ops *ops = folders[1].fs->ops;
+    struct folder_view view;
+    struct err err = {0};
+    capture(50, true);
+    (void)agreed_begin(&state, 1, 50, true);
+    troubled = *ops;
+    troubled.reserve = no_room;
+    troubled.write = write_counted;
+    written = 0;
+    folders[1].fs->ops = &troubled;
+    while (state_job(&state, 1)->open != NULL) {
+        ck_assert(act(1, true));
+    }
+    folders[1].fs->ops = ops;
+    ck_assert_uint_eq(written, 0);
+    ck_assert(strncmp(state_job(&state, 1)->aborted_reason, "node 'b': no room for ", 22) == 0);
+    ck_assert_int_eq(folder_scan(folders[1].fs, "jobs/1-test", &view, &err), 0);
+    ck_assert_uint_eq(view.staged_count, 0);
+    ck_assert_int_eq(agreed_begin(&state, 1, 50, true), STATE_CHANGED);
+    act_all(true);
+    ck_assert_uint_eq(state_newest_epoch(state_job(&state, 1))->epoch, 2);
+}
+END_TEST
+
 START_TEST(a_lost_capture_aborts_what_it_was_begun_for)
 {
     capture(50, false);
@@ -468,6 +511,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_restart_between_vote_and_rename_publishes_only_what_is_right);
     tcase_add_test(tests, an_aborted_epoch_leaves_nothing_behind);
     tcase_add_test(tests, a_shard_that_cannot_be_written_aborts_with_its_reason);
+    tcase_add_test(tests, a_shard_for_which_there_is_no_room_is_not_begun);
     tcase_add_test(tests, a_lost_capture_aborts_what_it_was_begun_for);
     tcase_add_test(tests, collected_epochs_go_and_the_current_one_never);
     tcase_add_test(tests, a_staging_folder_that_somebody_took_away_is_no_failed_disk);

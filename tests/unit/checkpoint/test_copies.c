@@ -286,6 +286,46 @@ START_TEST(a_holder_without_room_aborts_with_its_reason)
 }
 END_TEST
 
+static struct fs_ops troubled; /* a folder's table with some functions exchanged */
+
+static int no_room(struct fs_file *file, uint64_t size, struct err *err)
+{
+    (void)file;
+    return err_set(err, ERR_DISK, "no room for %llu bytes", (unsigned long long)size);
+}
+
+START_TEST(a_copy_for_which_there_is_no_room_is_not_fetched)
+{
+    static const char part[] =
+        "jobs/1-test/staging/epoch-00000001/shard-00001-of-00003.safetensors.part";
+    const struct fs_ops *ops = folders[1].fs->ops;
+    struct err err = {0};
+    bool there = true;
+    begin_step(50);
+    ck_assert(act(0)); /* scan */
+    ck_assert(act(0)); /* stage */
+    ck_assert(act(1)); /* scan */
+    (void)say_words(0);
+    ck_assert(act(1)); /* stage of its own */
+    troubled = *ops;
+    troubled.reserve = no_room;
+    folders[1].fs->ops = &troubled;
+    ck_assert(!act(1)); /* the copy */
+    folders[1].fs->ops = ops;
+    ck_assert_int_eq(action.kind, AGENT_COPY);
+    ck_assert_uint_eq(fetched, 0);
+    ck_assert_int_eq(ops->exists(folders[1].fs, part, &there, &err), 0);
+    ck_assert(!there);
+    ck_assert(act(1)); /* abort */
+    ck_assert_ptr_null(job()->open);
+    ck_assert_ptr_nonnull(strstr(job()->aborted_reason,
+                                 "node 'b': its copy of 'shard-00001-of-00003.safetensors': no "
+                                 "room for "));
+    act_all();
+    ck_assert_uint_eq(agents[1].view.staged_count, 0);
+}
+END_TEST
+
 START_TEST(a_doubted_copy_is_compared_at_once)
 {
     begin_step(50);
@@ -440,6 +480,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, nobody_votes_before_its_copy_is_stored);
     tcase_add_test(tests, a_word_about_another_shard_counts_for_nothing);
     tcase_add_test(tests, a_holder_without_room_aborts_with_its_reason);
+    tcase_add_test(tests, a_copy_for_which_there_is_no_room_is_not_fetched);
     tcase_add_test(tests, a_doubted_copy_is_compared_at_once);
     tcase_add_test(tests, a_copy_with_another_digest_is_none);
     tcase_add_test(tests, a_fetch_that_broke_off_goes_on_with_what_is_there);
