@@ -1,6 +1,7 @@
 /* A run's state as files that survive a crash: the room's door.
  *
  *   shard.h     one node's coordinates as a safetensors file: write, read, check
+ *   losses.h    the losses of a run's steps, bounded, as each shard has them
  *   manifest.h  manifest.json and SHA256SUMS of an epoch, made from the agreed state
  *   folder.h    the layout of a job's folder, CURRENT, and what is found there
  *   agent.h     state and folder in, next action out (pure); the executor that does it
@@ -20,6 +21,7 @@
 
 #include "checkpoint/agent.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/losses.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/whole.h"

@@ -20,6 +20,7 @@ void shard_done(struct shard *shard)
     free(shard->accumulator);
     free(shard->mean);
     free(shard->scale);
+    free(shard->losses);
     *shard = (struct shard)SHARD_NONE;
 }
 
@@ -33,12 +34,50 @@ static int read_hashed(struct fs *fs, struct fs_file *file, struct sha256 *sha, 
         if (code != 0) {
             return code;
         }
-        sha256_update(sha, at, piece);
+        if (sha != NULL) {
+            sha256_update(sha, at, piece);
+        }
         at += piece;
         offset += piece;
         size -= piece;
     }
     return 0;
+}
+
+void shard_losses_digest(const struct losses *losses, uint8_t ret_sha256[SHA256_SIZE])
+{
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_update(&sha, losses->steps, losses->count * sizeof(losses->steps[0]));
+    sha256_update(&sha, losses->values, losses->count * sizeof(losses->values[0]));
+    sha256_finish(&sha, ret_sha256);
+    sha256_done(&sha);
+}
+
+static struct losses *losses_new(const struct shard_layout *layout, struct err *err)
+{
+    struct losses *losses = calloc(1, sizeof(*losses));
+    if (losses == NULL) {
+        (void)err_set(err, ERR_NOMEM, "no memory for the losses of its steps");
+        return NULL;
+    }
+    losses->count = (size_t)layout->losses_count; /* At most LOSSES_MAX. */
+    return losses;
+}
+
+/* What was read of them, before it is used. */
+static int settle(struct losses *losses, const struct shard_layout *layout, uint64_t step,
+                  struct err *err)
+{
+    uint8_t digest[SHA256_SIZE];
+    shard_losses_digest(losses, digest);
+    if (memcmp(digest, layout->losses_sha256, SHA256_SIZE) != 0) {
+        return err_set(err, ERR_DAMAGED, "the losses of its steps are not those of its header");
+    }
+    const char *wrong = losses_settle(losses, step);
+    return wrong == NULL
+               ? 0
+               : err_set(err, ERR_DAMAGED, "the losses of its steps are wrong: %s", wrong);
 }
 
 /* The tensors in the order of the file, so that one pass reads and hashes. */
@@ -55,7 +94,9 @@ static int read_tensors(struct fs *fs, struct fs_file *file, const struct shard_
                                   {layout->accumulator, NULL, 8 * count},
                                   {layout->mean, NULL, 8 * count},
                                   {layout->scale, NULL, 8 * count},
-                                  {layout->coordinates, range, sizeof(range)}};
+                                  {layout->coordinates, range, sizeof(range)},
+                                  {layout->loss_steps, NULL, 8 * layout->losses_count},
+                                  {layout->losses, NULL, 8 * layout->losses_count}};
     double **const vectors[4] = {&shard->parameter, &shard->accumulator, &shard->mean,
                                  &shard->scale};
     for (int i = 0; i < 4; i++) {
@@ -66,6 +107,14 @@ static int read_tensors(struct fs *fs, struct fs_file *file, const struct shard_
                 return err_set(err, ERR_NOMEM, "no memory for %" PRIu64 " coordinates", count);
             }
         }
+    }
+    if (layout->losses != 0) {
+        shard->losses = losses_new(layout, err);
+        if (shard->losses == NULL) {
+            return err->code;
+        }
+        parts[5].bytes = shard->losses->steps;
+        parts[6].bytes = shard->losses->values;
     }
     uint64_t last = 0;
     for (int turn = 0; turn < SHARD_TENSORS_MAX; turn++) {
@@ -91,11 +140,12 @@ static int read_tensors(struct fs *fs, struct fs_file *file, const struct shard_
     }
     shard->about.first = (uint64_t)range[0];
     shard->about.end = (uint64_t)range[1];
-    return 0;
+    return shard->losses == NULL ? 0 : settle(shard->losses, layout, shard->about.step, err);
 }
 
-static int read_file(struct fs *fs, struct fs_file *file, struct sha256 *sha, struct shard *shard,
-                     struct err *err)
+/* The header, hashed where sha is not NULL. */
+static int read_header(struct fs *fs, struct fs_file *file, struct sha256 *sha, struct shard *shard,
+                       struct shard_layout *layout, struct err *err)
 {
     uint8_t prefix[8];
     uint64_t size = 0;
@@ -118,19 +168,23 @@ static int read_file(struct fs *fs, struct fs_file *file, struct sha256 *sha, st
                        header_size, size);
     }
     struct buf header = BUF_NONE;
-    struct shard_layout layout = {0};
     buf_reserve(&header, sizeof(prefix) + (size_t)header_size);
     code = read_hashed(fs, file, sha, 0, header.bytes, sizeof(prefix) + header_size, err);
     header.size = sizeof(prefix) + (size_t)header_size;
     if (code == 0) {
-        code = shard_parse_header(header.bytes, header.size, size, shard, &layout, err);
-    }
-    if (code == 0) {
-        code = read_tensors(fs, file, &layout, sha, shard, err);
+        code = shard_parse_header(header.bytes, header.size, size, shard, layout, err);
     }
     shard->size = size;
     buf_done(&header);
     return code;
+}
+
+static int read_file(struct fs *fs, struct fs_file *file, struct sha256 *sha, struct shard *shard,
+                     struct err *err)
+{
+    struct shard_layout layout = {0};
+    int code = read_header(fs, file, sha, shard, &layout, err);
+    return code != 0 ? code : read_tensors(fs, file, &layout, sha, shard, err);
 }
 
 int shard_read(struct fs *fs, const char *path, const uint8_t *sha256, struct shard *ret_shard,
@@ -160,4 +214,42 @@ int shard_read(struct fs *fs, const char *path, const uint8_t *sha256, struct sh
     }
     *ret_shard = made;
     return 0;
+}
+
+static int read_losses(struct fs *fs, struct fs_file *file, const struct shard_layout *layout,
+                       struct shard *shard, struct err *err)
+{
+    const size_t size = 8 * (size_t)layout->losses_count;
+    struct losses *losses = losses_new(layout, err);
+    if (losses == NULL) {
+        return err->code;
+    }
+    shard->losses = losses;
+    int code = fs->ops->read(file, layout->loss_steps, losses->steps, size, err);
+    code = code != 0 ? code : fs->ops->read(file, layout->losses, losses->values, size, err);
+    return code != 0 ? code : settle(losses, layout, shard->about.step, err);
+}
+
+int shard_read_losses(struct fs *fs, const char *path, struct losses **ret_losses, struct err *err)
+{
+    struct fs_file *file = NULL;
+    struct shard made = SHARD_NONE;
+    struct shard_layout layout = {0};
+    int code = fs_open(fs, path, FS_READ, &file, err);
+    if (code != 0) {
+        return code;
+    }
+    code = read_header(fs, file, /* sha= */ NULL, &made, &layout, err);
+    if (code == 0 && layout.losses != 0) {
+        code = read_losses(fs, file, &layout, &made, err);
+    }
+    (void)fs->ops->close(file, NULL); /* Only read: nothing can be lost. */
+    if (code == 0) {
+        *ret_losses = made.losses;
+        made.losses = NULL;
+    } else {
+        (void)err_prefix(err, "shard '%s': ", path);
+    }
+    shard_done(&made);
+    return code;
 }

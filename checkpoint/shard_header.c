@@ -23,7 +23,8 @@ static bool parse_partition(const char *text, struct shard_about *about)
 }
 
 static const char *parse_metadata(const json_t *object, struct shard_about *about,
-                                  const char **ret_columns)
+                                  const char **ret_columns, bool *ret_has_digest,
+                                  uint8_t ret_losses[SHA256_SIZE])
 {
     struct json_reader in = {object, 0, NULL};
     char format[SHARD_TEXT_SIZE];
@@ -46,6 +47,10 @@ static const char *parse_metadata(const json_t *object, struct shard_about *abou
             return "columns";
         }
     }
+    *ret_has_digest = json_has(&in, "losses_sha256");
+    if (*ret_has_digest) {
+        json_take_digest(&in, "losses_sha256", ret_losses);
+    }
     const char *wrong = json_end(&in);
     if (wrong == NULL && strcmp(format, SHARD_FORMAT) != 0) {
         return "format";
@@ -56,8 +61,21 @@ static const char *parse_metadata(const json_t *object, struct shard_about *abou
     return wrong;
 }
 
-static const char *const tensor_names[SHARD_TENSORS_MAX] = {"parameter", "accumulator", "mean",
-                                                            "scale", "coordinates"};
+enum { PARAMETER, ACCUMULATOR, MEAN, SCALE, COORDINATES, LOSS_STEPS, LOSSES };
+
+static const struct {
+    const char *name;
+    const char *type;
+    bool optional;
+} kinds[SHARD_TENSORS_MAX] = {
+    [PARAMETER] = {"parameter", "F64", false},
+    [ACCUMULATOR] = {"accumulator", "F64", false},
+    [MEAN] = {"mean", "F64", true},
+    [SCALE] = {"scale", "F64", true},
+    [COORDINATES] = {"coordinates", "I64", false},
+    [LOSS_STEPS] = {"loss_steps", "I64", true},
+    [LOSSES] = {"losses", "F64", true},
+};
 
 struct tensor {
     uint64_t begin, end; /* in the data behind the header */
@@ -136,6 +154,7 @@ static bool parse_columns(const char *text, uint64_t count, struct shard *shard)
 }
 
 static const char *parse_object(const json_t *root, uint64_t data_size, struct shard *shard,
+                                struct shard_layout *layout,
                                 struct tensor tensors[SHARD_TENSORS_MAX])
 {
     struct json_reader in = {root, 0, NULL};
@@ -144,34 +163,42 @@ static const char *parse_object(const json_t *root, uint64_t data_size, struct s
     if (metadata == NULL || !json_is_object(metadata)) {
         return "__metadata__";
     }
-    const char *wrong = parse_metadata(metadata, &shard->about, &columns);
+    bool has_digest = false;
+    const char *wrong =
+        parse_metadata(metadata, &shard->about, &columns, &has_digest, layout->losses_sha256);
     if (wrong != NULL) {
         return wrong;
     }
     for (int i = 0; i < SHARD_TENSORS_MAX; i++) {
-        bool optional = i == 2 || i == 3;
-        if (optional && !json_has(&in, tensor_names[i])) {
+        if (kinds[i].optional && !json_has(&in, kinds[i].name)) {
             continue;
         }
-        const json_t *tensor = json_take(&in, tensor_names[i]);
+        const json_t *tensor = json_take(&in, kinds[i].name);
         if (tensor == NULL || !json_is_object(tensor) ||
-            !parse_tensor(tensor, i == 4 ? "I64" : "F64", data_size, &tensors[i])) {
-            return tensor_names[i];
+            !parse_tensor(tensor, kinds[i].type, data_size, &tensors[i])) {
+            return kinds[i].name;
         }
     }
     uint64_t count = tensors[0].count;
     if (json_end(&in) != NULL) {
         return json_end(&in);
     }
-    if (tensors[2].there != tensors[3].there || count == 0 || tensors[4].count != 2 ||
-        count > shard->about.coordinates) {
+    if (tensors[MEAN].there != tensors[SCALE].there || count == 0 ||
+        tensors[COORDINATES].count != 2 || count > shard->about.coordinates) {
         return "shape";
     }
-    for (int i = 1; i < 4; i++) {
+    for (int i = ACCUMULATOR; i <= SCALE; i++) {
         if (tensors[i].there && tensors[i].count != count) {
-            return tensor_names[i];
+            return kinds[i].name;
         }
     }
+    bool losses = tensors[LOSSES].there;
+    if (tensors[LOSS_STEPS].there != losses || has_digest != losses ||
+        (losses && (tensors[LOSSES].count == 0 || tensors[LOSSES].count > LOSSES_MAX ||
+                    tensors[LOSS_STEPS].count != tensors[LOSSES].count))) {
+        return kinds[LOSSES].name;
+    }
+    layout->losses_count = tensors[LOSSES].count;
     if (!tiles(tensors, data_size)) {
         return "data_offsets";
     }
@@ -198,20 +225,22 @@ int shard_parse_header(const uint8_t *bytes, size_t size, uint64_t file_size,
         return err_set(err, ERR_DAMAGED, "the header is no JSON object without duplicate keys");
     }
     struct shard made = SHARD_NONE;
+    struct shard_layout layout = {0};
     struct tensor tensors[SHARD_TENSORS_MAX] = {{0}};
     uint64_t data_size = file_size - 8 - header_size;
-    const char *wrong = parse_object(root, data_size, &made, tensors);
+    const char *wrong = parse_object(root, data_size, &made, &layout, tensors);
     int code = 0;
     if (wrong != NULL) {
         code = err_set(err, ERR_DAMAGED, "the header is wrong: %s", wrong);
         shard_done(&made);
     } else {
-        uint64_t *const offsets[SHARD_TENSORS_MAX] = {&ret_layout->parameter,
-                                                      &ret_layout->accumulator, &ret_layout->mean,
-                                                      &ret_layout->scale, &ret_layout->coordinates};
+        uint64_t *const offsets[SHARD_TENSORS_MAX] = {
+            &layout.parameter,   &layout.accumulator, &layout.mean,  &layout.scale,
+            &layout.coordinates, &layout.loss_steps,  &layout.losses};
         for (int i = 0; i < SHARD_TENSORS_MAX; i++) {
             *offsets[i] = tensors[i].there ? 8 + header_size + tensors[i].begin : 0;
         }
+        *ret_layout = layout;
         *ret_shard = made;
     }
     json_decref(root);

@@ -47,6 +47,11 @@ static void put_tensor(struct buf *out, const char *name, const char *type, uint
     *offset += 8 * count;
 }
 
+static bool losses_known(const struct shard_content *content)
+{
+    return content->losses != NULL && content->losses->count > 0;
+}
+
 /* u64 length and the header, a multiple of 8 bytes. */
 static void put_header(struct buf *out, const struct shard_content *content)
 {
@@ -69,6 +74,12 @@ static void put_header(struct buf *out, const struct shard_content *content)
     if (content->columns != NULL) {
         put_columns(&text, content->columns, count);
     }
+    if (losses_known(content)) {
+        uint8_t digest[SHA256_SIZE];
+        shard_losses_digest(content->losses, digest);
+        sha256_hex(digest, hex);
+        put_metadata(&text, "losses_sha256", hex);
+    }
     buf_print(&text, "}");
     uint64_t offset = 0;
     put_tensor(&text, "parameter", "F64", count, &offset);
@@ -78,6 +89,10 @@ static void put_header(struct buf *out, const struct shard_content *content)
         put_tensor(&text, "scale", "F64", count, &offset);
     }
     put_tensor(&text, "coordinates", "I64", 2, &offset);
+    if (losses_known(content)) {
+        put_tensor(&text, "loss_steps", "I64", content->losses->count, &offset);
+        put_tensor(&text, "losses", "F64", content->losses->count, &offset);
+    }
     buf_print(&text, "}");
     while (text.size % 8 != 0) {
         buf_put_u8(&text, ' ');
@@ -92,7 +107,7 @@ struct parts {
     struct {
         const void *bytes;
         uint64_t size;
-    } part[6];
+    } part[8];
     unsigned count;
     uint64_t size;
     uint8_t sha256[SHA256_SIZE];
@@ -174,6 +189,12 @@ int shard_write(struct fs *fs, const char *path, const struct shard_content *con
         put_part(&parts, content->scale, bytes);
     }
     put_part(&parts, range, sizeof(range));
+    if (losses_known(content)) {
+        const struct losses *losses = content->losses;
+        ASSERT(losses_newest(losses) <= about->step);
+        put_part(&parts, losses->steps, losses->count * sizeof(losses->steps[0]));
+        put_part(&parts, losses->values, losses->count * sizeof(losses->values[0]));
+    }
     int code = fs_open(fs, path, FS_CREATE, &file, err);
     if (code == 0) {
         code = header.size <= SHARD_HEADER_SIZE_MAX

@@ -341,6 +341,7 @@ void checkpoint_whole_done(struct checkpoint_whole *whole)
     free(whole->accumulator);
     free(whole->mean);
     free(whole->scale);
+    free(whole->losses);
     *whole = (struct checkpoint_whole){.parameter = NULL};
 }
 
@@ -383,6 +384,10 @@ static int take_shard(struct shard *in, uint64_t from, uint64_t to, uint64_t fir
     if (in->mean != NULL) {
         memcpy(out->mean + (from - first), in->mean + skip, size);
         memcpy(out->scale + (from - first), in->scale + skip, size);
+    }
+    if (out->losses == NULL) { /* The same in each of them. */
+        out->losses = in->losses;
+        in->losses = NULL;
     }
     for (uint64_t i = 0; in->columns != NULL && i < to - from; i++) {
         out->columns[from - first + i] = in->columns[skip + i];
@@ -511,6 +516,7 @@ int checkpoint_read_range(struct fs *fs, const char *folder, uint64_t first, uin
         shard.mean = made->mean;
         shard.scale = made->scale;
         shard.columns = made->columns;
+        shard.losses = made->losses;
         *ret_shard = shard; /* It owns the vectors now. */
         *made = (struct checkpoint_whole){.parameter = NULL};
     }

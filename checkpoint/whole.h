@@ -56,6 +56,7 @@ struct checkpoint_whole {
     double *scale;
     char **columns; /* NULL: not known */
     uint64_t columns_count;
+    struct losses *losses; /* NULL: not known */
 };
 
 int checkpoint_read_whole(struct fs *fs, const char *folder, struct checkpoint_whole *ret_whole,

@@ -120,6 +120,20 @@ static void answer_job(struct connection *connection, uint64_t id)
     ask_answer(connection, document_job(facts, &job_read));
 }
 
+static bool losses_pending(struct connection *connection)
+{
+    const struct facts *facts = ask_facts(connection);
+    return facts->losses_pending != NULL &&
+           facts->losses_pending(facts->daemon, connection->ask.job);
+}
+
+static void show_tick(struct connection *connection)
+{
+    if (!losses_pending(connection)) {
+        answer_job(connection, connection->ask.job);
+    }
+}
+
 /* What a verb came to. */
 void ask_on_done(void *context, const struct facts_result *result)
 {
@@ -311,6 +325,9 @@ static void watch_tick(struct connection *connection)
         ask_fail(connection, ERR_NOT_FOUND, "the job is not known here any more", "");
         return;
     }
+    if (!ask->begun && losses_pending(connection)) {
+        return;
+    }
     uint64_t version = facts->job_version(facts->daemon, ask->job);
     bool changed = version != ask->version;
     ask->version = version;
@@ -444,7 +461,9 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
     case CTL__REQUEST__ASK_JOB_SHOW: {
         uint64_t id = ask_find_job(connection, request->job_show->job);
         if (id != 0) {
-            answer_job(connection, id);
+            connection->ask.state = ASK_SHOW;
+            connection->ask.job = id;
+            show_tick(connection);
         }
         break;
     }
@@ -507,7 +526,9 @@ void ask_begin(struct connection *connection, const Ctl__Request *request)
 
 void ask_tick(struct connection *connection)
 {
-    if (connection->ask.state == ASK_VERB) {
+    if (connection->ask.state == ASK_SHOW) {
+        show_tick(connection);
+    } else if (connection->ask.state == ASK_VERB) {
         verb_tick(connection);
     } else if (connection->ask.state == ASK_WATCH) {
         watch_tick(connection);

@@ -20,7 +20,7 @@
 
 struct connection;
 
-enum ask_state { ASK_IDLE, ASK_VERB, ASK_VALUES, ASK_WATCH, ASK_LOGS };
+enum ask_state { ASK_IDLE, ASK_VERB, ASK_VALUES, ASK_SHOW, ASK_WATCH, ASK_LOGS };
 
 struct ask {
     enum ask_state state;

@@ -32,6 +32,7 @@ struct capture {
     double *mean, *scale;        /* NULL: not standardised */
     struct capture_names *names; /* of the coordinates; NULL: too many to be written */
     uint64_t count;              /* end - first */
+    struct losses losses;        /* up to the step */
 };
 
 /* For free(), its values are to be set; NULL where there is no memory. Large ones take large pages:

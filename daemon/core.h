@@ -330,7 +330,13 @@ bool publish_busy(const struct daemon *daemon); /* something still to be written
 void publish_report(const struct daemon *daemon, struct coordinator_report *ret_report);
 void publish_free(struct daemon *daemon);
 
+/* recall.c: whether the losses of the job's steps are still to be read from a checkpoint here,
+ * after a start. */
+bool recall_pending(const struct daemon *daemon, uint64_t job);
+
 /* history.c: losses and counters of the jobs that this daemon saw, for people. */
+#define HISTORIES_MAX 32 /* of the newest jobs */
+
 struct history {
     struct history *next;
     uint64_t job;
@@ -341,9 +347,7 @@ struct history {
     double first_loss;
     struct histogram phases[FACTS_PHASES];
     struct progress last; /* this node's last report of the job; job 0: none */
-    uint64_t stride;      /* every so manyth step is kept */
-    size_t points_count;
-    struct facts_point points[FACTS_LOSSES_MAX];
+    struct losses losses;
     /* Of the dataset, as this node prepared it; ranges_count 0: not yet. */
     bool read; /* the next three are known */
     uint64_t test_rows, nonzeros;
@@ -357,6 +361,9 @@ struct history *history_find(const struct daemon *daemon, uint64_t job); /* NULL
 struct history *history_of(struct daemon *daemon, uint64_t job);         /* made where absent */
 /* stepped_ms: when the step was done; the report may come later, from a run that stood still. */
 void history_put(struct history *history, const struct facts_point *point, uint64_t stepped_ms);
+/* All of a run's losses: what a run starts from, a capture, a checkpoint here. Replaces what is
+ * known. */
+void history_take(struct history *history, const struct losses *losses);
 /* phases are added and emptied. */
 void history_add(struct history *history, uint64_t steps, uint64_t rows,
                  struct histogram phases[FACTS_PHASES]);

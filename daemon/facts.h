@@ -475,6 +475,9 @@ struct facts {
     /* Losses of steps beyond `after`, ascending, thinned to points_max; returns how many. */
     size_t (*losses)(void *daemon, uint64_t id, uint64_t after, struct facts_point *ret_points,
                      size_t points_max);
+    /* The losses of steps before this process are still being read: who asks for the job waits. May
+     * be NULL: never. */
+    bool (*losses_pending)(void *daemon, uint64_t id);
     /* The newest verdict on the job; false: none. May be NULL: no flight recorder. */
     bool (*verdict)(void *daemon, uint64_t id, struct facts_verdict *ret_verdict);
     /* A number that changes whenever anything that job() or losses() tells of this job has changed.

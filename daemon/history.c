@@ -1,13 +1,12 @@
-/* Losses and counters of the jobs that this daemon saw. Bounded: when a job's points are full,
- * every other one goes and the stride doubles; the oldest job's go when there are many. */
+/* Losses and counters of the jobs that this daemon saw. Bounded: checkpoint/losses.h thins a job's
+ * losses; the oldest job's go when there are many. A run says its losses all at once where it
+ * starts and at each capture, so that what was left out between two reports is there again. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "daemon/core.h"
-
-#define HISTORIES_MAX 32
 
 struct history *history_find(const struct daemon *daemon, uint64_t job)
 {
@@ -43,7 +42,6 @@ struct history *history_of(struct daemon *daemon, uint64_t job)
     history = calloc(1, sizeof(*history));
     ASSERT(history != NULL);
     history->job = job;
-    history->stride = 1;
     for (int i = 0; i < FACTS_PHASES; i++) {
         history->phases[i] = (struct histogram)HISTOGRAM_STEP;
     }
@@ -52,32 +50,29 @@ struct history *history_of(struct daemon *daemon, uint64_t job)
     return history;
 }
 
+static void find_first(struct history *history)
+{
+    const struct losses *losses = &history->losses;
+    if (losses->count > 0 && losses->steps[0] == 1) {
+        history->has_first = true;
+        history->first_loss = losses->values[0];
+    }
+}
+
 void history_put(struct history *history, const struct facts_point *point, uint64_t stepped_ms)
 {
     history->version++;
     history->progress_wall_ms = clock_wall_ms() - (int64_t)(clock_now_ms() - stepped_ms);
-    if (point->step == 1) {
-        history->has_first = true;
-        history->first_loss = point->loss;
-    }
-    /* A new generation does steps again: what was behind them goes. */
-    while (history->points_count > 0 &&
-           history->points[history->points_count - 1].step >= point->step) {
-        history->points_count--;
-    }
-    if (history->points_count == FACTS_LOSSES_MAX) {
-        size_t kept = 0;
-        for (size_t i = 0; i < history->points_count; i += 2) {
-            history->points[kept++] = history->points[i];
-        }
-        history->points_count = kept;
-        history->stride *= 2;
-    }
-    if (history->points_count > 0 &&
-        point->step < history->points[history->points_count - 1].step + history->stride) {
-        return;
-    }
-    history->points[history->points_count++] = *point;
+    losses_put(&history->losses, point->step, point->loss);
+    find_first(history);
+}
+
+void history_take(struct history *history, const struct losses *losses)
+{
+    history->version++;
+    history->losses = *losses;
+    history->has_first = false;
+    find_first(history);
 }
 
 void history_add(struct history *history, uint64_t steps, uint64_t rows,
@@ -116,20 +111,22 @@ double history_rows_per_s(const struct history *history)
 size_t history_get(const struct history *history, uint64_t after, struct facts_point *points,
                    size_t points_max)
 {
+    const struct losses *losses = &history->losses;
     size_t first = 0;
-    while (first < history->points_count && history->points[first].step <= after) {
+    while (first < losses->count && losses->steps[first] <= after) {
         first++;
     }
-    size_t count = history->points_count - first;
+    size_t count = losses->count - first;
     if (count == 0 || points_max == 0) {
         return 0;
     }
     size_t every = (count + points_max - 1) / points_max;
     size_t written = 0;
-    for (size_t i = first; i < history->points_count && written < points_max; i += every) {
-        points[written++] = history->points[i];
+    for (size_t i = first; i < losses->count && written < points_max; i += every) {
+        points[written++] = (struct facts_point){losses->steps[i], losses->values[i]};
     }
-    points[written - 1] = history->points[history->points_count - 1]; /* The newest one, always. */
+    points[written - 1] = (struct facts_point){losses->steps[losses->count - 1],
+                                               losses->values[losses->count - 1]}; /* always */
     return written;
 }
 

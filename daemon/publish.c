@@ -289,6 +289,9 @@ static void action_done(uv_work_t *work, int status)
             members_self(daemon)->progress.trouble[0] = '\0';
         }
     }
+    if (p->result.code == 0 && p->action.kind == AGENT_COPY) {
+        recall_repaired(p);
+    }
     if (p->result.code == 0 && p->action.kind == AGENT_PUBLISH) {
         daemon_record(daemon, "publish", "epoch %llu of job %llu is published here",
                       (unsigned long long)p->action.epoch, (unsigned long long)p->job);
@@ -328,6 +331,7 @@ static void publication_turn(struct publication *p, bool caught_up)
         p->idle = false;
     }
     copies_turn(p);
+    recall_turn(p);
     if (p->agent.busy || now < p->retry_ms) {
         return;
     }
@@ -371,7 +375,8 @@ static void forget(struct daemon *daemon)
 {
     for (struct publication **at = &daemon->publications; *at != NULL;) {
         struct publication *p = *at;
-        if (state_job(&daemon->state, p->job) == NULL && !p->agent.busy && p->working == NULL) {
+        if (state_job(&daemon->state, p->job) == NULL && !p->agent.busy && p->working == NULL &&
+            !p->recalling) {
             *at = p->next;
             capture_drop(p->capture);
             free(p);

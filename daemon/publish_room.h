@@ -1,4 +1,4 @@
-/* Private to publish.c and copies.c: an agent with the work that is under way for it. */
+/* Private to publish.c, copies.c and recall.c: an agent with the work that is under way for it. */
 #ifndef COPPELIUS_DAEMON_PUBLISH_ROOM_H
 #define COPPELIUS_DAEMON_PUBLISH_ROOM_H
 
@@ -43,6 +43,10 @@ struct publication {
     uint64_t served;     /* the version of the files to serve when they were last listed; 0: none */
     uint64_t lost_epoch; /* that was told in the log */
 
+    uint64_t recalled_epoch; /* whose losses were read, or could not be; 0: none */
+    bool recalling;          /* they are being read */
+    bool recall_again;       /* when a shard here is repaired */
+
     uv_work_t work;
     struct agent_action action;
     struct agent_result result;
@@ -63,5 +67,9 @@ void copies_run(struct publication *p); /* worker */
 void copies_done(struct publication *p);
 /* Words to others, the list of files to serve, the background check. */
 void copies_turn(struct publication *p);
+
+/* recall.c: the losses of the job's steps, where this process has not seen them. */
+void recall_turn(struct publication *p);
+void recall_repaired(struct publication *p); /* a shard was fetched */
 
 #endif

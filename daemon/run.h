@@ -97,6 +97,7 @@ struct run_loaded {
     uint64_t test_rows, nonzeros; /* of the dataset: who fetched knows them only now */
     bool sparse;
     struct facts_session session;
+    struct losses losses; /* of the steps before the first that it does */
 };
 
 #define RUN_CACHE_NAME_SIZE 96

@@ -173,6 +173,20 @@ static int read_checkpoint(struct compute *c, struct fs *fs, const char *folder,
     return code == 0 ? checkpoint_read_range(fs, folder, first, end, &c->seed, err) : code;
 }
 
+/* Those before the checkpoint; one that an earlier version wrote has none. */
+static void take_losses(struct compute *c)
+{
+    const struct run *run = c->run;
+    if (c->seed.losses != NULL) {
+        c->losses = *c->seed.losses;
+    } else if (c->step > 0) {
+        log_notice("run.losses",
+                   "run=%s job=%llu step=%llu reason=\"the checkpoint has no losses of the steps "
+                   "before it\" next=\"the loss curve begins at the next step\"",
+                   run->name, (unsigned long long)run->job, (unsigned long long)c->step);
+    }
+}
+
 static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err *err)
 {
     struct run *run = c->run;
@@ -199,6 +213,7 @@ static int read_seed(struct compute *c, uint64_t first, uint64_t end, struct err
         }
     }
     c->step = c->seed.about.step;
+    take_losses(c);
     if (c->step > load->steps) {
         return err_set(err, ERR_JOB, "the checkpoint is at step %llu, beyond the job's %llu steps",
                        (unsigned long long)c->step, (unsigned long long)load->steps);
@@ -347,6 +362,7 @@ static int load(struct compute *c, struct err *err)
     said->test_rows = c->targets.test_rows;
     said->nonzeros = info->nonzeros;
     said->sparse = info->sparse && !run->spec.data.standardize;
+    said->losses = c->losses;
     tell_session(c, &said->session);
     compute_tell(c, &said->message, RUN_MAIL_LOADED);
     return compute_await(c, RUN_MAIL_STEP, err) == NULL ? err->code : 0;

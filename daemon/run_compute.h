@@ -20,6 +20,7 @@ struct compute {
     uint64_t first_step; /* of this generation */
     bool has_loss;
     double loss;
+    struct losses losses; /* of all steps, those of earlier generations too */
     struct shard seed;
     bool names_made;
     struct capture_names *names; /* of this node's coordinates, for its captures */

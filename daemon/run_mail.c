@@ -63,6 +63,7 @@ static void on_loaded(struct run *run, struct run_loaded *said)
     history->nonzeros = run->loaded.nonzeros;
     history->sparse = run->loaded.sparse;
     history->read = true;
+    history_take(history, &run->loaded.losses); /* What comes after it is done again. */
     if (run->state != RUN_LOADING) {
         return;
     }
@@ -119,6 +120,7 @@ static void on_captured(struct run *run, struct run_captured *said)
     free(said);
     run->next_owed = true;
     run->next_step = capture->step;
+    history_take(history_of(run->daemon, run->job), &capture->losses);
     if (run->state == RUN_CLOSING) {
         /* The steps are agreed all the same: its publication may go on without this generation,
          * where rank 0 has the vectors. */

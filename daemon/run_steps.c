@@ -83,6 +83,7 @@ static void on_report(void *context, const struct learn_report *report)
     histogram_observe(&c->phases[FACTS_PHASE_COMPUTE], (double)report->compute_ns * 1e-9);
     histogram_observe(&c->phases[FACTS_PHASE_EXCHANGE], (double)report->exchange_ns * 1e-9);
     keep_point(c, report->step, report->loss);
+    losses_put(&c->losses, c->step, report->loss);
     compute_progress(c, false);
 }
 
@@ -142,6 +143,7 @@ static struct capture *make_capture(struct compute *c, bool ends)
     capture->whole = c->load->participants == 1;
     capture->first = c->load->rank == 0;
     capture->loss = c->loss;
+    capture->losses = c->losses;
     capture->has_loss = c->has_loss;
     capture->count = end - first;
     capture->parameter = capture_vector(capture->count);
@@ -179,6 +181,7 @@ static struct capture *make_capture(struct compute *c, bool ends)
     capture->content.accumulator = capture->accumulator;
     capture->content.mean = capture->mean;
     capture->content.scale = capture->scale;
+    capture->content.losses = &capture->losses;
     capture->content.columns =
         capture->names != NULL ? (const char *const *)capture->names->names : NULL;
     return capture;

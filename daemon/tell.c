@@ -434,6 +434,11 @@ static size_t tell_losses(void *context, uint64_t id, uint64_t after,
     return history != NULL ? history_get(history, after, ret_points, points_max) : 0;
 }
 
+static bool tell_losses_pending(void *context, uint64_t id)
+{
+    return recall_pending(context, id);
+}
+
 static uint64_t tell_job_version(void *context, uint64_t id)
 {
     struct daemon *daemon = context;
@@ -533,6 +538,7 @@ void tell_init(struct daemon *daemon)
         .job = tell_job,
         .job_text = tell_job_text,
         .losses = tell_losses,
+        .losses_pending = tell_losses_pending,
         .verdict = verdict_tell,
         .job_version = tell_job_version,
         .epoch_ids = tell_epoch_ids,

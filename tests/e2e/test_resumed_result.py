@@ -37,6 +37,6 @@ with tempfile.TemporaryDirectory() as folder:
             node.start()
         cluster.wait_leader()
         job = cluster.wait_job(job_id, seconds=60)
-        claims.claim(job["reason"] is None, f"killed: {job['reason']}")
-        claims.claim(job["first_loss"] is None, f"killed: the first loss is not known any more, said is {job['first_loss']}")
+        for key in ("reason", "loss_hex", "first_loss", "parameter_sha256"):
+            claims.claim(job[key] == undisturbed[key], f"killed: {key} is {job[key]}, undisturbed {undisturbed[key]}")
 claims.end()

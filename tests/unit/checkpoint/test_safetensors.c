@@ -32,6 +32,8 @@ START_TEST(python_reads_every_tensor_and_text)
     static const double mean[2] = {8.0, 1.0};
     static const double scale[2] = {1.0, 2.0};
     static const char *const columns[2] = {"lat", "\"quoted\" \xc3\xbc\x01"};
+    static const struct losses losses = {
+        .stride = 1, .count = 2, .steps = {33, 34}, .values = {2.0, 1.0}};
     struct test_folder folder;
     struct err err = {0};
     uint8_t digest[SHA256_SIZE];
@@ -40,7 +42,8 @@ START_TEST(python_reads_every_tensor_and_text)
                                     .accumulator = accumulator,
                                     .mean = mean,
                                     .scale = scale,
-                                    .columns = columns};
+                                    .columns = columns,
+                                    .losses = &losses};
     test_folder_open(&folder);
     (void)snprintf(content.about.job, sizeof(content.about.job), "test");
     (void)snprintf(content.about.node, sizeof(content.about.node), "a");
@@ -66,6 +69,8 @@ START_TEST(python_reads_every_tensor_and_text)
         "\nmean F64 2 0000000000002040000000000000f03f\n",
         "\nscale F64 2 000000000000f03f0000000000000040\n",
         "\ncoordinates I64 2 03000000000000000500000000000000\n",
+        "\nloss_steps I64 2 21000000000000002200000000000000\n",
+        "\nlosses F64 2 0000000000000040000000000000f03f\n",
         "\nepoch = 12\n",
         "\npartition = 2 of 2\n",
         "\ncolumns = [\"lat\",\"\\\"quoted\\\" \xc3\xbc\\u0001\"]\n",

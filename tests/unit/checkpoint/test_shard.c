@@ -21,6 +21,8 @@ static const double parameter[3] = {1.5, -0.0, 5e-324};
 static const double accumulator[3] = {2.5, 1e300, -1.0};
 static const double mean[3] = {3.5, 0.0, 9.0};
 static const double scale[3] = {1.0, 2.0, 4.0};
+static const struct losses losses = {
+    .stride = 1, .count = 2, .steps = {99, 100}, .values = {0.5, -0.0}};
 static const char *const columns[3] = {"plain", "with \"quotes\" and \\", "\xc3\xbc\n\xff"};
 
 static void content_of(struct shard_content *content, bool all)
@@ -42,6 +44,7 @@ static void content_of(struct shard_content *content, bool all)
         content->mean = mean;
         content->scale = scale;
         content->columns = columns;
+        content->losses = &losses;
     }
 }
 
@@ -65,12 +68,22 @@ START_TEST(what_is_written_is_read_bit_for_bit)
         if (all == 1) {
             ck_assert_mem_eq(shard.mean, mean, sizeof(mean));
             ck_assert_mem_eq(shard.scale, scale, sizeof(scale));
+            ck_assert_ptr_nonnull(shard.losses);
+            ck_assert_mem_eq(shard.losses, &losses, sizeof(losses));
             ck_assert_str_eq(shard.columns[1], columns[1]);
             ck_assert_str_eq(shard.columns[2], "\xc3\xbc\n\xef\xbf\xbd");
         } else {
             ck_assert_ptr_null(shard.mean);
             ck_assert_ptr_null(shard.columns);
+            ck_assert_ptr_null(shard.losses);
         }
+        struct losses *alone = NULL;
+        ck_assert_int_eq(shard_read_losses(folder.fs, name, &alone, &err), 0);
+        ck_assert((alone != NULL) == (all == 1));
+        if (alone != NULL) {
+            ck_assert_mem_eq(alone, &losses, sizeof(losses));
+        }
+        free(alone);
         shard_done(&shard);
         shard_done(&shard);
         ck_assert_int_eq(shard_write(folder.fs, name, &content, digest, &size, &err), ERR_DISK);
@@ -107,6 +120,16 @@ START_TEST(every_flipped_byte_is_found_and_the_shard_named)
         ck_assert(strncmp(err.text, "shard 's': ", 11) == 0);
         (void)shard_read(folder.fs, "s", NULL, &shard, &err); /* must not break either */
         shard_done(&shard);
+        struct losses *alone = NULL;
+        if (shard_read_losses(folder.fs, "s", &alone, &err) == 0) {
+            ck_assert_mem_eq(alone, &losses, sizeof(losses)); /* The byte was elsewhere. */
+        } else {
+            ck_assert_int_eq(err.code, ERR_DAMAGED);
+            ck_assert(at < size - sizeof(losses.steps[0]) * 4 ||
+                      strstr(err.text, "losses") != NULL);
+        }
+        ck_assert((alone == NULL) || at < size - sizeof(losses.steps[0]) * 4);
+        free(alone);
         test_folder_flip(&folder, "s", (long)at);
     }
 }
@@ -126,6 +149,8 @@ START_TEST(every_cut_is_refused)
         struct shard shard = SHARD_NONE;
         ck_assert_int_eq(truncate(path, (off_t)--size), 0);
         ck_assert_int_eq(shard_read(folder.fs, "s", NULL, &shard, &err), ERR_DAMAGED);
+        struct losses *alone = NULL;
+        ck_assert_int_eq(shard_read_losses(folder.fs, "s", &alone, &err), ERR_DAMAGED);
     }
 }
 END_TEST
@@ -173,6 +198,11 @@ static int parse(const char *metadata, const char *tensors, uint64_t data_size, 
 #define GOOD                              \
     T("parameter", "F64", "2", "0", "16") \
     "," T("accumulator", "F64", "2", "16", "32") "," T("coordinates", "I64", "2", "32", "48")
+#define SHA                                 \
+    ",\"losses_sha256\":\"0000000000000000" \
+    "000000000000000000000000000000000000000000000000\""
+#define LOSSES(steps, values) \
+    GOOD "," T("loss_steps", "I64", steps, "48", "56") "," T("losses", "F64", values, "56", "64")
 
 START_TEST(hostile_headers_are_refused_before_anything_is_allocated)
 {
@@ -210,6 +240,24 @@ START_TEST(hostile_headers_are_refused_before_anything_is_allocated)
         {METADATA ",\"more\":\"1\"", GOOD, 48, "the header is wrong: an unknown key"},
         {METADATA ",\"columns\":\"[\\\"only one\\\"]\"", GOOD, 48, "the header is wrong: columns"},
         {METADATA ",\"columns\":3", GOOD, 48, "the header is wrong: columns"},
+        {METADATA SHA, LOSSES("1", "1"), 64, NULL},
+        {METADATA, LOSSES("1", "1"), 64, "the header is wrong: losses"}, /* no digest */
+        {METADATA SHA, GOOD, 48, "the header is wrong: losses"},
+        {METADATA SHA, GOOD "," T("losses", "F64", "1", "48", "56"), 56,
+         "the header is wrong: losses"},
+        {METADATA SHA, LOSSES("2", "1"), 64, "the header is wrong: loss_steps"},
+        {METADATA SHA,
+         GOOD "," T("loss_steps", "I64", "1", "48", "56") "," T("losses", "F64", "2", "56", "72"),
+         72, "the header is wrong: losses"},
+        {METADATA SHA,
+         GOOD "," T("loss_steps", "I64", "0", "48", "48") "," T("losses", "F64", "0", "48", "48"),
+         48, "the header is wrong: losses"},
+        {METADATA SHA,
+         GOOD "," T("loss_steps", "I64", "4097", "48", "32824") "," T("losses", "F64", "4097",
+                                                                      "32824", "65600"),
+         65600, "the header is wrong: losses"}, /* too many */
+        {METADATA ",\"losses_sha256\":\"00\"", LOSSES("1", "1"), 64,
+         "the header is wrong: losses_sha256"},
         {"\"format\":\"pt\"", GOOD, 48, "the header is wrong: job"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
