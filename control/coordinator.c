@@ -505,10 +505,16 @@ static void missing_text(const struct look *look, const struct roster *roster, c
                                ? peer->name
                                : state_node_name(look->state, roster->missing[i]);
         bool removed = known != NULL && known->standing == STANDING_REMOVED;
+        bool unfit = peer != NULL && peer->unfit != NULL && peer->unfit[0] != '\0';
         used += snprintf(text + used, capacity - (size_t)used, "%s %s%s", i == 0 ? "" : ",", name,
                          removed ? " (removed; another may take its place)"
                          : known != NULL && known->drained ? " (drained)"
+                         : unfit                           ? " ("
                                                            : "");
+        if (unfit && !removed && (known == NULL || !known->drained) && used > 0 &&
+            (size_t)used < capacity) {
+            used += snprintf(text + used, capacity - (size_t)used, "%.160s)", peer->unfit);
+        }
     }
 }
 

@@ -65,6 +65,7 @@ struct coordinator_node {
     uint64_t heard_ms;    /* last time; now for this node itself */
     uint64_t incarnation; /* as it says; 0: not known */
     struct coordinator_report captured;
+    const char *unfit; /* why its device cannot be worked with; NULL or "": it can */
 };
 
 /* good_ms[a - 1][b - 1]: when node a looked at the line to node b last and found that it works, as

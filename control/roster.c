@@ -22,6 +22,13 @@ bool roster_alive(const struct state *state, const struct coordinator_view *view
            known->incarnation == peer->incarnation && view->now_ms - peer->heard_ms <= suspect_ms;
 }
 
+/* Alive, and its device can be worked with. */
+static bool can_work(const struct state *state, const struct coordinator_view *view, uint32_t node)
+{
+    const struct coordinator_node *peer = seen(view, node);
+    return roster_alive(state, view, node) && (peer->unfit == NULL || peer->unfit[0] == '\0');
+}
+
 static void miss(struct roster *roster, uint32_t node)
 {
     for (uint32_t i = 0; i < roster->missing_count; i++) {
@@ -60,7 +67,7 @@ static uint32_t add_live(const struct state *state, const struct coordinator_vie
             continue;
         }
         there++;
-        if (roster->count < wanted && !has(roster, id) && roster_alive(state, view, id)) {
+        if (roster->count < wanted && !has(roster, id) && can_work(state, view, id)) {
             roster->nodes[roster->count++] = id;
         }
     }
@@ -79,13 +86,13 @@ static void sort(struct roster *roster)
     }
 }
 
-/* Trainers that are away and would be used. */
+/* Trainers that are away, or cannot work now, and would be used. */
 static void miss_trainers(const struct state *state, const struct coordinator_view *view,
                           struct roster *roster)
 {
     for (uint32_t i = 0; i < view->nodes_count; i++) {
         const struct coordinator_node *peer = &view->nodes[i];
-        if (may_work(state, peer, ROLE_TRAINER) && !roster_alive(state, view, peer->id)) {
+        if (may_work(state, peer, ROLE_TRAINER) && !can_work(state, view, peer->id)) {
             miss(roster, peer->id);
         }
     }
@@ -133,7 +140,7 @@ static void choose_makers(const struct state *state, const struct coordinator_vi
         const struct state_node *known = state_node(state, id);
         if (!state_node_in(known)) {
             gone++;
-        } else if (known->drained || !roster_alive(state, view, id)) {
+        } else if (known->drained || !can_work(state, view, id)) {
             drained += known->drained ? 1 : 0;
             miss(roster, id);
         } else {

@@ -5,6 +5,7 @@
  *   not elastic   once it has a checkpoint, the nodes that made it, one that was removed replaced
  *                 by another; before that all trainers, or as many as it wants
  *
+ * A node whose device has failed is not used before its self-test has passed; its copies are.
  * Either way every shard of the checkpoint that it goes on from must lie on a node that is heard.
  */
 #ifndef COPPELIUS_CONTROL_ROSTER_H

@@ -16,6 +16,7 @@
 #include "control/state.h"
 #include "daemon/daemon.h"
 #include "daemon/facts.h"
+#include "daemon/fitness.h"
 #include "daemon/histogram.h"
 #include "daemon/recorder.h"
 #include "peer/peer.h"
@@ -90,7 +91,8 @@ struct member {
     char reason[FACTS_TEXT_SIZE]; /* why its link is down or its part has failed; else "" */
     struct lost lost;
     struct progress progress;
-    struct data_word data; /* kept apart: it outlives the run */
+    struct data_word data;       /* kept apart: it outlives the run */
+    char unfit[FACTS_TEXT_SIZE]; /* why its device cannot be worked with; "": it can */
     /* Of its log, as it said since it connected (newcomer.c). */
     bool log_empty;
     bool caught_up;
@@ -195,6 +197,7 @@ struct daemon {
 
     bool selftest_done;
     struct err selftest;
+    struct fitness fitness;
 
     struct recorder recorder;
     struct verdicts *verdicts;

@@ -190,6 +190,7 @@ static void daemon_turn(struct daemon *daemon)
     newcomer_turn(daemon);
     if (!daemon->log_failed) {
         own_entry_turn(daemon);
+        fitness_turn(daemon);
         run_turn(daemon);
         publish_turn(daemon);
         coordinator_turn(daemon);

@@ -122,8 +122,7 @@ struct facts_node {
     char phase[24];   /* of Progress: loading, training, …; "" */
     uint32_t threads;
     char binding[33];             /* 32 hexadecimal digits */
-    char reason[FACTS_TEXT_SIZE]; /* why it is suspect or down, with step, phase and bytes; else ""
-                                   */
+    char reason[FACTS_TEXT_SIZE]; /* why it is suspect, down or gets no work; else "" */
     uint64_t losses;              /* times that this daemon has lost it */
     bool lost; /* it is lost now (reason says why), and this is what it was last heard with: */
     int64_t lost_ms; /* wall time */

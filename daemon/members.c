@@ -142,6 +142,7 @@ void members_on_up(struct daemon *daemon, uint32_t id, uint64_t incarnation)
     member->log_empty = false;
     member->caught_up = false;
     member->knows_self = 0;
+    member->unfit[0] = '\0';
     daemon_event(daemon, "node %s is connected", member->name);
     members_heartbeat(daemon, true);
     daemon_soon(daemon);
@@ -194,6 +195,11 @@ void members_on_progress(struct daemon *daemon, uint32_t id, const uint8_t *byte
     take_text(progress->trouble, sizeof(progress->trouble), said->trouble);
     progress->failed_here = said->failed_here;
     progress->stopping = said->stopping;
+    if (member->unfit[0] != '\0' && said->unfit[0] == '\0') {
+        member->reason[0] = '\0';
+        daemon_event(daemon, "node %s can work again", member->name);
+    }
+    take_text(member->unfit, sizeof(member->unfit), said->unfit);
     if (said->failed_here && !failed_before) {
         lost_name(daemon, member, "has failed", progress->trouble);
     }
@@ -270,6 +276,7 @@ void members_heartbeat(struct daemon *daemon, bool now)
     said.trouble = progress->trouble;
     said.failed_here = progress->failed_here;
     said.stopping = daemon->stopping;
+    said.unfit = self->unfit;
     said.version = progress->version;
     said.threads = progress->threads;
     said.backend = progress->backend;
@@ -323,6 +330,7 @@ void members_view(struct daemon *daemon, struct coordinator_view *ret_view)
         node->heard_ms = member->self ? ret_view->now_ms : member->heard_ms;
         node->incarnation = member->incarnation;
         node->captured = member->progress.captured;
+        node->unfit = member->unfit;
     }
 }
 

@@ -209,7 +209,7 @@ void run_turn(struct daemon *daemon)
         run = NULL;
     }
     if (run == NULL) {
-        if (job == NULL || daemon->closing != NULL || daemon->stopping) {
+        if (job == NULL || daemon->closing != NULL || daemon->stopping || fitness_testing(daemon)) {
             return;
         }
         struct err err = {0};

@@ -308,7 +308,12 @@ void run_ended_turn(struct run *run, const struct state_job *job)
             if (run_may_propose(run)) {
                 propose_failed(run, err);
             }
-        } else if (waited >= INTERRUPT_DELAY_MS && run_may_propose(run)) {
+        } else if (err->code == ERR_DEVICE && run_may_propose(run)) {
+            struct err why = *err; /* This node knows, the others see what came of it. */
+            (void)err_prefix(&why, "node %s: its device failed: ", run->daemon->name);
+            propose_interrupt(run, run->daemon->node_id, why.text);
+        } else if (err->code != ERR_DEVICE && waited >= INTERRUPT_DELAY_MS &&
+                   run_may_propose(run)) {
             propose_interrupt(run, 0, err->text);
         }
         return;

@@ -129,7 +129,8 @@ int run_open_exchange(struct run *run, const struct state_job *job, struct err *
     struct exchange_participant participants[STATE_NODES_MAX];
     for (uint32_t r = 0; r < run->participants; r++) {
         struct member *member = members_find(daemon, job->participants[r].node);
-        if (mesh_is_up(daemon->mesh, member->id)) {
+        bool failed = member->lost.job == run->job && member->lost.generation == run->generation;
+        if (mesh_is_up(daemon->mesh, member->id) && !failed) {
             member->reason[0] = '\0'; /* What an exchange before said. */
         }
         participants[r] =

@@ -120,6 +120,7 @@ static void on_captured(struct run *run, struct run_captured *said)
     free(said);
     run->next_owed = true;
     run->next_step = capture->step;
+    fitness_prove(run->daemon);
     history_take(history_of(run->daemon, run->job), &capture->losses);
     if (run->state == RUN_CLOSING) {
         /* The steps are agreed all the same: its publication may go on without this generation,
@@ -152,6 +153,13 @@ static void on_ended(struct run *run, struct run_ended *said)
     free(said);
     run->thread_ended = true;
     run->daemon->session.open = false;
+    if (run->ended.err.code == ERR_DEVICE) {
+        const struct progress *progress = &members_self(run->daemon)->progress;
+        (void)err_prefix(&run->ended.err,
+                         "step %llu, phase %s: ", (unsigned long long)run->ended.step,
+                         run->state == RUN_CLOSING ? "close" : progress->phase);
+        fitness_fail(run->daemon, &run->ended.err);
+    }
     if (run->state == RUN_CLOSING) {
         run_close_on(run);
         return;

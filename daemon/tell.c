@@ -112,7 +112,8 @@ static void tell_member(struct daemon *daemon, const struct member *member, stru
     (void)snprintf(ret->version, sizeof(ret->version), "%s", progress->version);
     (void)snprintf(ret->backend, sizeof(ret->backend), "%s", progress->backend);
     (void)snprintf(ret->phase, sizeof(ret->phase), "%s", progress->phase);
-    (void)snprintf(ret->reason, sizeof(ret->reason), "%s", member->reason);
+    (void)snprintf(ret->reason, sizeof(ret->reason), "%s",
+                   member->reason[0] != '\0' ? member->reason : member->unfit);
     ret->losses = member->lost.times;
     ret->lost = member->lost.times > 0 && member->reason[0] != '\0';
     if (ret->lost) {

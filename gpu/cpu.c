@@ -117,7 +117,7 @@ static int cpu_allocate(struct session_device *device, const struct arena *arena
     size_t mapped = bytes + page;
     char *memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        return err_set(err, ERR_NOMEM, "cpu: no %zu MiB of memory for the session",
+        return err_set(err, ERR_DEVICE, "cpu: no %zu MiB of memory for the session",
                        (mapped >> 20) + 1);
     }
     cpu->mapped = memory;

@@ -101,6 +101,5 @@ int cuda_check(const struct cuda_driver *driver, cu_result result, const char *d
     if (driver->cuGetErrorString(result, &text) != 0 || text == NULL) {
         text = "no text";
     }
-    int code = result == CU_ERROR_OUT_OF_MEMORY ? ERR_NOMEM : ERR_DEVICE;
-    return err_set(err, code, "%s: %s (%s, %d)", doing, text, name, result);
+    return err_set(err, ERR_DEVICE, "%s: %s (%s, %d)", doing, text, name, result);
 }

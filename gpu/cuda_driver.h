@@ -49,7 +49,6 @@ struct cu_uuid {
 };
 
 enum {
-    CU_ERROR_OUT_OF_MEMORY = 2,
     CU_ERROR_NO_DEVICE = 100,
     CU_ERROR_NO_BINARY_FOR_GPU = 209,
     CU_ERROR_UNSUPPORTED_PTX_VERSION = 222,
@@ -153,8 +152,8 @@ int cuda_driver_get(const struct cuda_driver **ret_driver, struct err *err);
 /* Only the comparison, for tests: is a driver of that version refused? */
 int cuda_driver_check_version(int version, struct err *err);
 
-/* 0 for success, else ERR_DEVICE (ERR_NOMEM where the device is out of memory) with what was being
- * done and the driver's own name and text for it. */
+/* 0 for success, else ERR_DEVICE (also where the device is out of memory now: what can never fit is
+ * refused before, by its size) with what was being done and the driver's own name and text. */
 int cuda_check(const struct cuda_driver *driver, cu_result result, const char *doing,
                struct err *err);
 

@@ -291,6 +291,40 @@ START_TEST(a_drained_node_is_worked_around_or_waited_for)
 }
 END_TEST
 
+START_TEST(a_node_whose_device_failed_is_worked_around_or_waited_for)
+{
+    begin();
+    char text[COMMAND_REASON_SIZE];
+    view.nodes[1].unfit = "its device failed: step 3, phase step: no 65 MiB of memory";
+    view.nodes[1].name = "b";
+    struct roster roster =
+        choose(UINT64_MAX); /* nothing was made yet, and it is no less a trainer */
+    ck_assert_uint_eq(roster.missing_count, 1);
+    ck_assert_uint_eq(roster.missing[0], 2);
+    coordinator_wait_text(&state, &view, state.jobs[0], text, sizeof(text));
+    ck_assert_str_eq(text, "waits for node b (its device failed: step 3, phase step: no 65 MiB of "
+                           "memory)");
+    view.nodes[1].unfit = "";
+    ck_assert_uint_eq(choose(0).count, 3);
+    agreed_to_running(&state, 1);
+    agreed_commit(&state, 1, 10, false);
+    (void)agreed_interrupt(&state, 1);
+    view.nodes[1].unfit = "broken";
+    roster = choose(UINT64_MAX); /* its maker, but its copies can be had of it */
+    ck_assert_uint_eq(roster.missing_count, 1);
+    ck_assert_uint_eq(roster.missing[0], 2);
+    ck_assert(!roster.drained);
+    state.jobs[0]->elastic = true;
+    roster = choose(UINT64_MAX);
+    ck_assert_uint_eq(roster.missing_count, 0);
+    ck_assert_uint_eq(roster.count, 2);
+    ck_assert_uint_eq(roster.nodes[1], 3);
+    view.nodes[1].unfit = NULL;
+    ck_assert_uint_eq(choose(0).count, 3);
+    state_done(&state);
+}
+END_TEST
+
 START_TEST(a_node_that_comes_is_used_from_a_step_boundary)
 {
     begin();
@@ -358,6 +392,7 @@ Suite *unit_suite(void)
     tcase_add_test(tcase, nothing_is_placed_where_a_shard_cannot_be_had);
     tcase_add_test(tcase, a_removed_maker_is_replaced_by_another);
     tcase_add_test(tcase, a_drained_node_is_worked_around_or_waited_for);
+    tcase_add_test(tcase, a_node_whose_device_failed_is_worked_around_or_waited_for);
     tcase_add_test(tcase, a_node_that_comes_is_used_from_a_step_boundary);
     suite_add_tcase(suite, tcase);
     return suite;
