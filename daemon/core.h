@@ -298,6 +298,8 @@ bool membership_settled(const struct daemon *daemon, const struct command *comma
 void run_turn(struct daemon *daemon);
 void run_adopt(struct daemon *daemon, const struct peer_incoming *incoming);
 bool run_active(const struct daemon *daemon);
+/* This node's part does steps, or has done the last one. */
+bool run_steps(const struct daemon *daemon);
 
 /* lost.c: names a node that is gone or whose part has failed, with the job, step, phase and bytes
  * that it was last heard with: in its entry, the log, the listings and the metrics. `what` goes

@@ -19,7 +19,8 @@
 #include "data/cache.h"
 #include "gpu/gpu.h"
 
-#define SAID_MS 2000U /* the same words so long after the last time are another proposal */
+#define SAID_MS    2000U /* the same words so long after the last time are another proposal */
+#define RUNNING_MS 1000U /* of DAEMON_STOP_MS: a run that does steps is said to be running */
 
 uint64_t daemon_wall_ms(void)
 {
@@ -168,7 +169,10 @@ static void stop_turn(struct daemon *daemon)
         finish_stop(daemon);
         return;
     }
-    if (mine && !job->stopping && now - daemon->stop_proposed_ms >= 500) {
+    /* RUNNING is on its way: before it a stop publishes nothing, and steps are done already. */
+    bool early = mine && job->state == JOB_LOADING && run_steps(daemon) &&
+                 now + DAEMON_STOP_MS < daemon->stop_until_ms + RUNNING_MS;
+    if (mine && !early && !job->stopping && now - daemon->stop_proposed_ms >= 500) {
         daemon->stop_proposed_ms = now;
         struct command command = {.kind = COMMAND_STOP};
         command.stop.job = job->id;

@@ -55,6 +55,12 @@ bool run_active(const struct daemon *daemon)
     return daemon->run != NULL;
 }
 
+bool run_steps(const struct daemon *daemon)
+{
+    return daemon->run != NULL &&
+           (daemon->run->state == RUN_STEPPING || daemon->run->state == RUN_ENDED);
+}
+
 /* True at most every PROPOSE_AGAIN_MS. */
 bool run_may_propose(struct run *run)
 {
