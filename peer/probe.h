@@ -98,6 +98,7 @@ struct probe_settings { /* copied, but for trust, which outlives the round */
     uint32_t life;
     uint64_t incarnation;
     struct trust *trust; /* NULL: plain text */
+    uint32_t patience;   /* all deadlines are so many times as long; 0: once (tests) */
     void *context;
     /* Once for each target, in any order, on a thread of the round. */
     void (*on_result)(void *context, size_t index, const struct probe_result *result);

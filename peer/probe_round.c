@@ -62,14 +62,10 @@ void probe_turn_take(struct probe_turns *turns, size_t index, uint32_t slot_ms,
     turns->waits[index] = true;
     uint64_t now_ms = clock_now_ms();
     while (!is_next(turns, index, now_ms) && now_ms < deadline_ms) {
-        struct timespec until;
         uint64_t wait_ms = turns->free_ms > now_ms && turns->free_ms - now_ms < LOOK_MS
                                ? turns->free_ms - now_ms
                                : LOOK_MS;
-        ASSERT(clock_gettime(CLOCK_MONOTONIC, &until) == 0);
-        until.tv_nsec += (long)wait_ms * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        struct timespec until = clock_deadline(now_ms, wait_ms);
         (void)pthread_cond_timedwait(&turns->changed, &turns->lock, &until);
         now_ms = clock_now_ms();
     }
@@ -109,7 +105,7 @@ static int reach_once(struct looking *looking, struct wire *wire, uint64_t deadl
         return err->code;
     }
     result->step = PROBE_GREET;
-    wire->silence_ms = SILENCE_MS;
+    wire->silence_ms = SILENCE_MS * settings->patience;
     wire->cancel = &round->cancel;
     if (transport_dial(&wire->transport, settings->trust, fd, looking->name, err) != 0) {
         (void)close(fd);
@@ -122,7 +118,7 @@ static int reach_once(struct looking *looking, struct wire *wire, uint64_t deadl
 static int reach(struct looking *looking, struct wire *wire, struct probe_result *result,
                  struct err *err)
 {
-    uint64_t deadline_ms = clock_now_ms() + PROBE_CONNECT_MS;
+    uint64_t deadline_ms = clock_now_ms() + PROBE_CONNECT_MS * looking->round->settings.patience;
     for (;;) {
         bool again = false;
         int code = reach_once(looking, wire, deadline_ms, &again, result, err);
@@ -165,8 +161,9 @@ static void *look_main(void *context)
         uint32_t ms = round->slot_ms * 5 / 8;
         uint32_t bytes = is_loopback(looking->address) ? PROBE_BYTES_LOOPBACK : PROBE_BYTES_MAX;
         if (code == 0) {
-            (void)probe_put(&wire, round->pattern, bytes, ms, round->deadline_ms + PROBE_SLOW_MS,
-                            &result, &err);
+            (void)probe_put(&wire, round->pattern, bytes, ms,
+                            round->deadline_ms + PROBE_SLOW_MS * round->settings.patience, &result,
+                            &err);
         }
         probe_turn_give(&round->turns, looking->index);
     }
@@ -184,12 +181,8 @@ static void *look_main(void *context)
 
 static void init_turns(struct probe_turns *turns)
 {
-    pthread_condattr_t attributes;
     ASSERT(pthread_mutex_init(&turns->lock, NULL) == 0);
-    ASSERT(pthread_condattr_init(&attributes) == 0);
-    ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
-    ASSERT(pthread_cond_init(&turns->changed, &attributes) == 0);
-    ASSERT(pthread_condattr_destroy(&attributes) == 0);
+    clock_condition_init(&turns->changed);
 }
 
 static void fill(uint8_t *pattern, size_t size)
@@ -234,11 +227,13 @@ int probe_round_new(const struct probe_settings *settings, const struct probe_ta
         return err_set(err, ERR_NOMEM, "no memory for %zu looks", count);
     }
     round->settings = *settings;
+    round->settings.patience = settings->patience == 0 ? 1 : settings->patience;
     (void)snprintf(round->cluster, sizeof(round->cluster), "%s", settings->cluster);
     (void)snprintf(round->node, sizeof(round->node), "%s", settings->node);
     round->count = count;
     round->slot_ms = slot_of(count);
-    round->deadline_ms = clock_now_ms() + PROBE_ROUND_MS - PROBE_SLOW_MS;
+    round->deadline_ms =
+        clock_now_ms() + (PROBE_ROUND_MS - PROBE_SLOW_MS) * round->settings.patience;
     fill(round->pattern, sizeof(round->pattern));
     init_turns(&round->turns);
     for (size_t i = 0; i < count; i++) {

@@ -217,7 +217,7 @@ static void settle(void)
     uint64_t start_ms = uv_now(&loop);
     uint64_t same_ms = start_ms;
     uint64_t commands = 0;
-    while (uv_now(&loop) - start_ms < 20000 && uv_now(&loop) - same_ms < 300) {
+    while (uv_now(&loop) - start_ms < 100000 && uv_now(&loop) - same_ms < 300) {
         if (!all_equal() || !all_caught_up() || nodes[1].commands != commands) {
             same_ms = uv_now(&loop);
             commands = nodes[1].commands;
@@ -235,7 +235,7 @@ static void propose(uint64_t commands)
 {
     uint64_t start_ms = uv_now(&loop);
     unsigned at = 0;
-    while (nodes[1].commands < commands && uv_now(&loop) - start_ms < 20000) {
+    while (nodes[1].commands < commands && uv_now(&loop) - start_ms < 100000) {
         at = (at + 1) % NODES;
         uint8_t command = (uint8_t)at;
         if (nodes[at].uv != NULL) {
@@ -276,7 +276,7 @@ START_TEST(a_failing_sync_ends_the_node_once_and_with_a_sentence)
     nodes[0].fs->ops = &failing_ops;
     sync_fails = true;
     uint64_t start_ms = uv_now(&loop);
-    while (nodes[0].failures == 0 && uv_now(&loop) - start_ms < 20000) {
+    while (nodes[0].failures == 0 && uv_now(&loop) - start_ms < 100000) {
         uint8_t command = 1;
         (void)control_propose(control_uv_control(nodes[1].uv), &command, 1, NULL);
         (void)uv_run(&loop, UV_RUN_ONCE);
@@ -302,7 +302,7 @@ Suite *unit_suite(void)
 {
     Suite *suite = suite_create("env_uv");
     TCase *tcase = tcase_create("env_uv");
-    tcase_set_timeout(tcase, 60);
+    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, commands_proposed_anywhere_reach_everybody_and_survive_a_restart);
     tcase_add_test(tcase, a_failing_sync_ends_the_node_once_and_with_a_sentence);

@@ -67,7 +67,7 @@ START_TEST(a_verb_is_answered_when_it_is_done)
     facts_done_fn *done = fixture.done;
     fixture.done = NULL;
     done(fixture.done_context, &result);
-    ck_assert(hear_reply(&client, 10000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("\"job\":1,\"name\":\"california\"");
 
     ask(&client, &request); /* All faults of a refused file come as they are. */
@@ -79,13 +79,13 @@ START_TEST(a_verb_is_answered_when_it_is_done)
     done = fixture.done;
     fixture.done = NULL;
     done(fixture.done_context, &result);
-    ck_assert(hear_reply(&client, 10000));
+    ck_assert(hear_reply(&client, 50000));
     ck_assert_int_eq(reply.code, ERR_JOB);
     ck_assert_str_eq(reply.text, "job.yaml:1:1: a: unknown key\njob.yaml:2:1: b: unknown key\n");
 
     submit.uuid.len = 3;
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 10000));
+    ck_assert(hear_reply(&client, 50000));
     ck_assert_int_eq(reply.code, ERR_PROTO);
     hang_up(&client);
     stop();
@@ -133,25 +133,25 @@ START_TEST(watch_tells_states_checkpoints_and_the_end)
     JSON_HAS("\"event\":\"history\"");
     JSON_HAS("\"points\":[[1,1.0],[2,0.5]");
     ck_assert(reply.more);
-    ck_assert(hear_reply(&client, 1000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("\"event\":\"progress\"");
     ck_assert(!hear_reply(&client, 600)); /* Nothing new, nothing said. */
     fixture.step = 21;
     fixture.version++;
-    ck_assert(hear_reply(&client, 1000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("\"event\":\"progress\"");
     JSON_HAS("\"step\":21");
     FIXTURE_TEXT(fixture.job_state, "succeeded");
     fixture.one_epoch = false;
     fixture.version++;
-    ck_assert(hear_reply(&client, 1000)); /* What was published, then the state that follows. */
+    ck_assert(hear_reply(&client, 50000)); /* What was published, then the state that follows. */
     JSON_HAS("\"event\":\"checkpoint\"");
     JSON_HAS("\"epoch\":2");
-    ck_assert(hear_reply(&client, 1000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("\"event\":\"state\"");
     JSON_HAS("\"loss\":0.1000"); /* its own: progress may have told an earlier step's */
-    ck_assert(hear_reply(&client, 1000));
-    ck_assert(hear_reply(&client, 1000));
+    ck_assert(hear_reply(&client, 50000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("\"event\":\"end\"");
     ck_assert(!reply.more);
     watch.follow = false;
@@ -186,7 +186,7 @@ START_TEST(logs_are_of_the_job_asked_for_and_follow)
     ck_assert_ptr_null(strstr(reply.json, "run.step"));
     ck_assert(reply.more);
     log_ring_sink(&ring, LOG_LEVEL_INFO, "<6>late.line job=1", 18);
-    ck_assert(hear_reply(&client, 1000));
+    ck_assert(hear_reply(&client, 50000));
     JSON_HAS("late.line");
     hang_up(&client);
     ck_assert_uint_eq(api_stats(api)->connections, 0);
@@ -217,7 +217,7 @@ START_TEST(predictions_come_in_pieces)
     fixture.predicted(fixture.predicted_context, &prediction);
     size_t count = 0;
     do {
-        ck_assert(hear_reply(&client, 10000));
+        ck_assert(hear_reply(&client, 50000));
         for (size_t i = 0; i < reply.data_size / sizeof(double); i++) {
             double value;
             memcpy(&value, reply.data + i * sizeof(double), sizeof(value));
@@ -230,11 +230,11 @@ START_TEST(predictions_come_in_pieces)
     JSON_HAS("\"first\":[[0.0,null],[1.0,null]]");
     predict.data_path = (char[]){"relative"};
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 10000));
+    ck_assert(hear_reply(&client, 50000));
     ck_assert_int_eq(reply.code, ERR_USAGE);
     predict.data_path = (char[]){"/absent"};
     ask(&client, &request);
-    ck_assert(hear_reply(&client, 10000));
+    ck_assert(hear_reply(&client, 50000));
     ck_assert_int_eq(reply.code, ERR_DATA);
     ck_assert_str_eq(reply.text, "/absent: no such file");
     hang_up(&client);
@@ -298,7 +298,7 @@ Suite *unit_suite(void)
 {
     Suite *suite = suite_create("api");
     TCase *tcase = tcase_create("ctl");
-    tcase_set_timeout(tcase, 60);
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, questions_get_their_documents);
     tcase_add_test(tcase, a_verb_is_answered_when_it_is_done);
     tcase_add_test(tcase, a_client_may_leave_while_its_verb_is_under_way);
