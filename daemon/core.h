@@ -40,6 +40,7 @@ enum daemon_frame {
     FRAME_VERDICT,                /* a verdict's text */
     FRAME_PROBE_ASK,              /* peer.proto's ProbeAsk (preflight.h) */
     FRAME_PROBE_ROW,              /* ProbeRow */
+    FRAME_OUT,                    /* whose place and life (4 bytes each) were removed: standing.c */
 };
 
 /* What a node says of the data of its job. */
@@ -271,6 +272,9 @@ void standing_turn(struct daemon *daemon);
 const char *standing_reason(const struct daemon *daemon);
 /* A node asks whether its identity was removed: ERR_STATE, or 0. */
 int standing_answer(void *daemon, const struct facts_member *ask, struct err *err);
+/* The last word to a member whose removal was applied: what its socket takes now. */
+void standing_say_out(struct daemon *daemon, const struct member *member);
+void standing_on_out(struct daemon *daemon, uint32_t node, const uint8_t *bytes, size_t size);
 /* membership.c: this node was removed, as `by` says (""; its own log): it ends. */
 void members_out(struct daemon *daemon, const char *by);
 

@@ -64,6 +64,9 @@ static void on_message(void *context, uint32_t node_id, uint16_t kind, const uin
     case FRAME_PROBE_ROW:
         preflight_on_row(daemon, node_id, bytes, size);
         return;
+    case FRAME_OUT:
+        standing_on_out(daemon, node_id, bytes, size);
+        return;
     case FRAME_VERDICT:
         verdict_on_text(daemon, node_id, bytes, size);
         return;

@@ -286,6 +286,10 @@ static bool follow(struct daemon *daemon, const struct state_node *node)
             return false;
         }
         daemon_event(daemon, "node %s is no member any more", member->name);
+        if (node->standing == STANDING_REMOVED && node->life == member->life &&
+            state_node_named(&daemon->state, member->name) == node) {
+            standing_say_out(daemon, member);
+        }
         let_go(daemon, node->id, "it was removed from the cluster");
         return true;
     }

@@ -9,6 +9,10 @@
  *   ASKING -> ALONE   none knows of it, or none answers                 [on_asked]
  *   ASKING -> out     a member says that it was removed: the node ends  [on_asked]
  *
+ * Where its line to a member still stands when that one applies the removal, it is told over it
+ * (FRAME_OUT), as far as the socket takes it, and the line is closed in the same turn: nobody waits
+ * for it, and who has not heard asks, as above.
+ *
  * Whoever answers need not be up to date: a removal is agreed on and for good, and only one that
  * the member's applied state has counts (state_is_removed()). Where there are certificates, a name
  * that was removed is refused in the handshake already; that speaks of the name only, which
@@ -153,6 +157,45 @@ static void on_asked(uv_work_t *request, int status)
     daemon_work_ended(daemon);
 }
 
+/* ---------------------------------------------------------------- told */
+
+void standing_say_out(struct daemon *daemon, const struct member *member)
+{
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    ASSERT(state_is_removed(&daemon->state, member->id, member->life));
+    if (daemon->mesh == NULL || !mesh_is_up(daemon->mesh, member->id)) {
+        return;
+    }
+    buf_put_u32(&bytes, member->id);
+    buf_put_u32(&bytes, member->life);
+    if (mesh_send(daemon->mesh, member->id, FRAME_OUT, bytes.bytes, bytes.size, &err) != 0) {
+        log_debug("standing.out", "to=%s error=\"%s\" next=\"it will ask\"", member->name,
+                  err.text);
+    }
+    buf_done(&bytes);
+}
+
+/* What a member has applied is agreed on, and for good: it counts if it speaks of this identity. */
+void standing_on_out(struct daemon *daemon, uint32_t node, const uint8_t *bytes, size_t size)
+{
+    struct reader reader = {bytes, size, false};
+    uint32_t place = read_u32(&reader);
+    uint32_t life = read_u32(&reader);
+    const char *by = members_find(daemon, node)->name;
+    if (reader.failed || reader.size != 0 || place != daemon->node_id || life != daemon->life) {
+        log_warning("standing.out", "from=%s error=\"it speaks of another node\" next=\"dropped\"",
+                    by);
+        return;
+    }
+    if (!daemon->log_failed) {
+        log_notice("standing.out", "by=%s", by);
+        members_out(daemon, "");
+    }
+}
+
+/* ---------------------------------------------------------------- turns */
+
 /* The next few members that may be asked. */
 static void choose(struct daemon *daemon, struct standing_work *work)
 {
@@ -174,8 +217,7 @@ void standing_turn(struct daemon *daemon)
 {
     struct standing *standing = daemon->standing;
     uint64_t now = clock_now_ms();
-    if (daemon->log_failed || daemon->stopping || daemon->newcomer ||
-        daemon_leader(daemon) != 0) {
+    if (daemon->log_failed || daemon->stopping || daemon->newcomer || daemon_leader(daemon) != 0) {
         standing->led_ms = now;
         standing->reason[0] = '\0';
         return;

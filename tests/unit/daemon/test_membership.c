@@ -103,6 +103,48 @@ START_TEST(a_token_does_not_give_the_name_of_who_is_asked)
 }
 END_TEST
 
+static char told[ERR_TEXT_SIZE];
+
+static void on_failed(void *context, const struct err *why)
+{
+    (void)context;
+    (void)snprintf(told, sizeof(told), "%s", why->text);
+}
+
+static void hear_out(uint32_t place, uint32_t life, size_t size)
+{
+    struct buf bytes = BUF_NONE;
+    buf_put_u32(&bytes, place);
+    buf_put_u32(&bytes, life);
+    buf_put_u32(&bytes, 0);
+    standing_on_out(daemon_of_one, 2, bytes.bytes, size);
+    buf_done(&bytes);
+}
+
+START_TEST(a_node_ends_when_a_member_says_that_this_very_identity_was_removed)
+{
+    static const struct {
+        uint32_t place, life;
+        size_t size;
+    } others[] = {{2, 3, 8}, {1, 2, 8}, {1, 4, 8}, {0, 0, 8},
+                  {1, 3, 0}, {1, 3, 7}, {1, 3, 9}, {1, 3, 12}};
+    told[0] = '\0';
+    daemon_of_one->life = 3;
+    daemon_of_one->hooks.on_failed = on_failed;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        hear_out(others[i].place, others[i].life, others[i].size);
+        ck_assert_str_eq(told, "");
+        ck_assert(!daemon_of_one->log_failed);
+    }
+    hear_out(1, 3, 8);
+    ck_assert_msg(strstr(told, "was removed from the cluster") != NULL, "told: '%s'", told);
+    ck_assert(daemon_of_one->log_failed);
+    told[0] = '\0';
+    hear_out(1, 3, 8); /* of the next member: it knows */
+    ck_assert_str_eq(told, "");
+}
+END_TEST
+
 Suite *unit_suite(void)
 {
     Suite *suite = suite_create("membership");
@@ -111,6 +153,7 @@ Suite *unit_suite(void)
     tcase_add_test(claims, nobody_comes_in_whom_nobody_expects);
     tcase_add_test(claims, a_removed_name_stays_out_when_its_place_is_given_to_another);
     tcase_add_test(claims, a_token_does_not_give_the_name_of_who_is_asked);
+    tcase_add_test(claims, a_node_ends_when_a_member_says_that_this_very_identity_was_removed);
     suite_add_tcase(suite, claims);
     return suite;
 }
