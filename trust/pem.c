@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,10 +69,18 @@ static int no_passphrase(char *text, int size, int writing, void *context)
     return -1;
 }
 
+/* Nothing at all is no error yet: whoever reads finds no PEM in it. */
+static BIO *bio_over(const void *bytes, size_t size)
+{
+    ASSERT(size <= INT_MAX);
+    BIO *bio = BIO_new_mem_buf(size > 0 ? bytes : "", (int)size);
+    ASSERT(bio != NULL);
+    return bio;
+}
+
 int pem_parse_certificate(const void *bytes, size_t size, X509 **ret_certificate)
 {
-    BIO *bio = BIO_new_mem_buf(bytes, (int)size);
-    ASSERT(bio != NULL);
+    BIO *bio = bio_over(bytes, size);
     *ret_certificate = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL);
     (void)BIO_free(bio);
     ERR_clear_error();
@@ -94,8 +103,7 @@ int pem_key(const char *what, const char *path, EVP_PKEY **ret_key, struct err *
     struct buf bytes = BUF_NONE;
     int code = pem_read_file(what, path, /* secret= */ true, &bytes, err);
     if (code == 0) {
-        BIO *bio = BIO_new_mem_buf(bytes.bytes, (int)bytes.size);
-        ASSERT(bio != NULL);
+        BIO *bio = bio_over(bytes.bytes, bytes.size);
         *ret_key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
         (void)BIO_free(bio);
         ERR_clear_error();

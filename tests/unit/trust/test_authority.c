@@ -246,6 +246,11 @@ START_TEST(what_another_node_sends_as_a_renewal_is_checked_before_it_is_written)
     buf_clear(&certificate);
     buf_print(&certificate, "no certificate");
     replace_refused(&certificate, "no PEM certificate");
+    buf_clear(&certificate); /* as an empty frame */
+    replace_refused(&certificate, "no PEM certificate");
+    struct buf none = BUF_NONE;
+    replace_refused(&none, "no PEM certificate");
+    ck_assert_int_eq(authority_check_request(none.bytes, none.size, &err), ERR_PROTO);
     buf_done(&certificate);
 }
 END_TEST

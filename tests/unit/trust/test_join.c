@@ -400,6 +400,15 @@ START_TEST(what_the_host_answers_is_held_against_what_was_asked)
     ck_assert_int_eq(join_check_answer(&token, &wish, request.bytes, request.size, &answer, &err),
                      ERR_PROTO);
     SAYS("not of the pinned authority");
+    token.pin[0] ^= 1;
+    struct join_answer part = answer;
+    part.ca = (struct buf)BUF_NONE;
+    ck_assert_int_eq(join_check_answer(&token, &wish, request.bytes, request.size, &part, &err),
+                     ERR_PROTO);
+    part.ca = answer.ca;
+    part.certificate = (struct buf)BUF_NONE;
+    ck_assert_int_eq(join_check_answer(&token, &wish, request.bytes, request.size, &part, &err),
+                     ERR_PROTO);
     join_answer_done(&answer);
     buf_done(&request);
     buf_done(&other);

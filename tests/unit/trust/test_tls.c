@@ -519,6 +519,18 @@ START_TEST(files_that_do_not_fit_are_refused_with_the_file_named)
     settings.ca = key;
     ck_assert_int_eq(trust_open(&settings, &trust, &err), ERR_CONFIG);
     ck_assert(says(&err, "has no PEM certificate in it"));
+    trust_file(&folder, "empty", other);
+    int fd = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+    settings.ca = other;
+    ck_assert_int_eq(trust_open(&settings, &trust, &err), ERR_CONFIG);
+    ck_assert(says(&err, "has no PEM certificate in it"));
+    settings.ca = ca;
+    settings.key = other;
+    ck_assert_int_eq(trust_open(&settings, &trust, &err), ERR_CONFIG);
+    ck_assert(says(&err, "has no unencrypted PEM key in it"));
+    settings.key = key;
     settings.ca = "/nowhere/ca.crt";
     ck_assert_int_eq(trust_open(&settings, &trust, &err), ERR_CONFIG);
     ck_assert(says(&err, "tls.ca '/nowhere/ca.crt' cannot be read: No such file"));
