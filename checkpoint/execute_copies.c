@@ -81,7 +81,15 @@ int work_put_sums(struct work *w, const char *folder, uint64_t ranks)
 static int put_aside(struct work *w, const char *path)
 {
     char aside[FOLDER_PATH_SIZE + 16];
+    struct err taken = {0};
     (void)snprintf(aside, sizeof(aside), "%s.damaged", path);
+    if (w->fs->ops->rename(w->fs, path, aside, &taken) == 0) {
+        return 0;
+    }
+    /* A folder goes over no file, nor a file over a folder: what was put aside before makes way. */
+    if (w->fs->ops->unlink(w->fs, aside, &taken) != 0) {
+        (void)fs_remove_tree(w->fs, aside, &taken);
+    }
     return w->fs->ops->rename(w->fs, path, aside, &w->result->err);
 }
 
@@ -325,6 +333,23 @@ static bool is_there(struct work *w, const char *path)
     return false;
 }
 
+/* Over what lies there; a folder is put aside first. */
+static int put_in_place(struct work *w, const char *staged, const char *target)
+{
+    struct err *err = &w->result->err;
+    struct err first = {0};
+    bool there = false;
+    if (w->fs->ops->rename(w->fs, staged, target, &first) == 0) {
+        return 0;
+    }
+    if (w->fs->ops->exists(w->fs, target, &there, err) != 0 || !there ||
+        put_aside(w, target) != 0) {
+        *err = first;
+        return first.code;
+    }
+    return w->fs->ops->rename(w->fs, staged, target, err);
+}
+
 static int copy(struct work *w, const struct agent_source *source)
 {
     const struct agent_action *action = w->action;
@@ -341,7 +366,7 @@ static int copy(struct work *w, const struct agent_source *source)
     }
     code = code != 0 ? code : work_sync(w, w->staged);
     if (code == 0 && action->published) {
-        code = w->fs->ops->rename(w->fs, staged, target, &w->result->err);
+        code = put_in_place(w, staged, target);
         code = code != 0 ? code : work_sync(w, w->epoch);
         code = code != 0 ? code
                          : work_put_sums(w, w->epoch, action->keep | UINT64_C(1) << action->rank);

@@ -17,9 +17,10 @@ int files_sync_folder(struct fs *fs, const char *path, bool *ret_fatal, struct e
     return code;
 }
 
-/* Reads all of a file, hashes it, and writes it to `to` unless that is NULL. */
-static int stream(struct fs *fs, const char *path, struct fs *to_fs, struct fs_file *to,
-                  uint8_t ret_sha256[SHA256_SIZE], uint64_t *ret_size, struct err *err)
+/* Reads a file of that size, hashes it, and writes it to `to` unless that is NULL. One of another
+ * size is damaged as it stands: it may claim more than there is time or room for. */
+static int stream(struct fs *fs, const char *path, uint64_t size_due, struct fs *to_fs,
+                  struct fs_file *to, uint8_t ret_sha256[SHA256_SIZE], struct err *err)
 {
     struct fs_file *file = NULL;
     uint64_t size = 0;
@@ -32,6 +33,10 @@ static int stream(struct fs *fs, const char *path, struct fs *to_fs, struct fs_f
     uint8_t *piece = malloc(PIECE_SIZE);
     ASSERT(piece != NULL);
     code = fs->ops->size(file, &size, err);
+    if (code == 0 && size != size_due) {
+        code = err_set(err, ERR_DAMAGED, "'%s' has %" PRIu64 " bytes instead of %" PRIu64, path,
+                       size, size_due);
+    }
     code = code != 0 || to == NULL ? code : fs_reserve(to_fs, to, size, err);
     for (uint64_t at = 0; code == 0 && at < size;) {
         size_t step = size - at < PIECE_SIZE ? (size_t)(size - at) : PIECE_SIZE;
@@ -45,49 +50,33 @@ static int stream(struct fs *fs, const char *path, struct fs *to_fs, struct fs_f
     (void)fs->ops->close(file, NULL); /* Only read: nothing can be lost. */
     if (code == 0) {
         sha256_finish(&sha, ret_sha256);
-        *ret_size = size;
     }
     sha256_done(&sha);
     free(piece);
     return code;
 }
 
-int files_digest(struct fs *fs, const char *path, uint8_t ret_sha256[SHA256_SIZE],
-                 uint64_t *ret_size, struct err *err)
-{
-    return stream(fs, path, NULL, NULL, ret_sha256, ret_size, err);
-}
-
 int files_check(struct fs *fs, const char *path, const uint8_t sha256[SHA256_SIZE], uint64_t size,
                 struct err *err)
 {
     uint8_t digest[SHA256_SIZE];
-    uint64_t found = 0;
-    int code = files_digest(fs, path, digest, &found, err);
-    if (code != 0) {
-        return code;
+    int code = stream(fs, path, size, NULL, NULL, digest, err);
+    if (code == 0 && memcmp(digest, sha256, SHA256_SIZE) != 0) {
+        code =
+            err_set(err, ERR_DAMAGED, "'%s': its SHA-256 is not the one that was published", path);
     }
-    if (found != size) {
-        return err_set(err, ERR_DAMAGED, "'%s' has %" PRIu64 " bytes instead of %" PRIu64, path,
-                       found, size);
-    }
-    if (memcmp(digest, sha256, SHA256_SIZE) != 0) {
-        return err_set(err, ERR_DAMAGED, "'%s': its SHA-256 is not the one that was published",
-                       path);
-    }
-    return 0;
+    return code;
 }
 
-int files_copy(struct fs *from_fs, const char *from, struct fs *to_fs, const char *to,
-               uint8_t ret_sha256[SHA256_SIZE], struct err *err)
+int files_copy(struct fs *from_fs, const char *from, uint64_t size, struct fs *to_fs,
+               const char *to, uint8_t ret_sha256[SHA256_SIZE], struct err *err)
 {
     struct fs_file *file = NULL;
-    uint64_t size = 0;
     int code = fs_open(to_fs, to, FS_CREATE, &file, err);
     if (code != 0) {
         return code;
     }
-    code = stream(from_fs, from, to_fs, file, ret_sha256, &size, err);
+    code = stream(from_fs, from, size, to_fs, file, ret_sha256, err);
     if (code == 0) {
         code = to_fs->ops->sync(file, err);
     }

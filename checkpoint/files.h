@@ -13,19 +13,15 @@
  * tell: *ret_fatal becomes true, the process must end and read what is really there. */
 int files_sync_folder(struct fs *fs, const char *path, bool *ret_fatal, struct err *err);
 
-/* A file's digest and size, streamed. */
-int files_digest(struct fs *fs, const char *path, uint8_t ret_sha256[SHA256_SIZE],
-                 uint64_t *ret_size, struct err *err);
-
-/* ERR_DAMAGED, naming the file, where digest or size are others; ERR_NOT_FOUND where it is missing.
- */
+/* ERR_DAMAGED, naming the file, where size (looked at first: nothing is read then) or digest are
+ * others; ERR_NOT_FOUND where it is missing. */
 int files_check(struct fs *fs, const char *path, const uint8_t sha256[SHA256_SIZE], uint64_t size,
                 struct err *err);
 
-/* Copies from one file system to a new file on another, fsynced; the digest is of what was copied.
- */
-int files_copy(struct fs *from_fs, const char *from, struct fs *to_fs, const char *to,
-               uint8_t ret_sha256[SHA256_SIZE], struct err *err);
+/* Copies a file of that size from one file system to a new file on another, fsynced; the digest is
+ * of what was copied. ERR_DAMAGED: it has another size, and nothing was copied. */
+int files_copy(struct fs *from_fs, const char *from, uint64_t size, struct fs *to_fs,
+               const char *to, uint8_t ret_sha256[SHA256_SIZE], struct err *err);
 
 /* current_write() that says whether the process must end. */
 /* CURRENT that names no epoch, or one that is not there, was damaged from outside: what it must

@@ -264,7 +264,7 @@ static int copy_shard(const struct checkpoint_source *sources, size_t sources_co
         }
         code = join(from, sources[i].folder, shard->file, err);
         code = code != 0 ? code : fs->ops->unlink(fs, to, err);
-        code = code != 0 ? code : files_copy(sources[i].fs, from, fs, to, digest, err);
+        code = code != 0 ? code : files_copy(sources[i].fs, from, shard->size, fs, to, digest, err);
         if (code == 0 && memcmp(digest, shard->sha256, SHA256_SIZE) == 0) {
             return 0;
         }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "ctl/document.h"
 #include "ctl/folder.h"
@@ -245,9 +246,30 @@ int run_checkpoint_verify(struct ctl *ctl, struct problem *problem)
     return folder_hint(ctl->args.words[0], code, problem);
 }
 
-/* One file of an epoch from one node, appended to *bytes or, with fd >= 0, written there. */
-static int fetch_file(struct client *client, char *job, uint64_t epoch, char *name, int fd,
-                      struct buf *bytes, struct problem *problem)
+/* Where a file goes that comes from a node: not one byte more than `most`, whatever it says. */
+struct place {
+    uint64_t most;
+    struct buf *bytes; /* or, where NULL: */
+    int fd;
+    struct sha256 *sha; /* of what came */
+};
+
+static int put_piece(const struct place *place, const char *name, const void *bytes, size_t size,
+                     struct problem *problem)
+{
+    if (place->bytes != NULL) {
+        buf_put(place->bytes, bytes, size);
+        return 0;
+    }
+    sha256_update(place->sha, bytes, size);
+    return write(place->fd, bytes, size) == (ssize_t)size
+               ? 0
+               : problem_set(problem, ERR_DISK, "'%s': %s", name, err_errno(errno));
+}
+
+/* One file of an epoch from one node. */
+static int fetch_file(struct client *client, char *job, uint64_t epoch, char *name,
+                      const struct place *place, struct problem *problem)
 {
     uint64_t offset = 0;
     for (;;) {
@@ -268,21 +290,52 @@ static int fetch_file(struct client *client, char *job, uint64_t epoch, char *na
         }
         size_t size = answer.reply->data.len;
         uint64_t total = answer.reply->total;
-        if (bytes != NULL) {
-            buf_put(bytes, answer.reply->data.data, size);
-        } else if (write(fd, answer.reply->data.data, size) != (ssize_t)size) {
-            code = problem_set(problem, ERR_DISK, "'%s': %s", name, err_errno(errno));
+        if (total > place->most || size > place->most - offset) {
+            code = problem_set(problem, ERR_DAMAGED, "'%s' has %llu bytes there; the most is %llu",
+                               name, (unsigned long long)total, (unsigned long long)place->most);
+        } else {
+            code = put_piece(place, name, answer.reply->data.data, size, problem);
         }
         answer_done(&answer);
         offset += size;
         if (code != 0 || offset >= total) {
             return code;
         }
-        if (size == 0 || (bytes != NULL && bytes->size > MANIFEST_SIZE_MAX)) {
+        if (size == 0) {
             return problem_set(problem, ERR_PROTO, "'%s' came in part only: %llu of %llu bytes",
                                name, (unsigned long long)offset, (unsigned long long)total);
         }
     }
+}
+
+/* A shard from one node into the file of that path: of the size and digest that were published. */
+static int fetch_from(struct client *client, const struct manifest *manifest,
+                      const struct manifest_shard *shard, const char *path, struct problem *problem)
+{
+    char job[32];
+    char file[MANIFEST_TEXT_SIZE];
+    struct sha256 sha;
+    uint8_t digest[SHA256_SIZE];
+    struct place place = {.most = shard->size, .sha = &sha};
+    (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)manifest->job);
+    (void)snprintf(file, sizeof(file), "%s", shard->file);
+    place.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (place.fd < 0) {
+        return problem_set(problem, ERR_DISK, "'%s': %s", path, err_errno(errno));
+    }
+    sha256_init(&sha);
+    int code = fetch_file(client, job, manifest->epoch, file, &place, problem);
+    if (close(place.fd) != 0 && code == 0) {
+        code = problem_set(problem, ERR_DISK, "'%s': %s", path, err_errno(errno));
+    }
+    if (code == 0) {
+        sha256_finish(&sha, digest);
+    }
+    if (code == 0 && memcmp(digest, shard->sha256, SHA256_SIZE) != 0) {
+        code = problem_set(problem, ERR_DAMAGED, "its SHA-256 is not the one that was published");
+    }
+    sha256_done(&sha);
+    return code;
 }
 
 static int fetch_shard(const struct sources *sources, const struct manifest *manifest,
@@ -290,11 +343,7 @@ static int fetch_shard(const struct sources *sources, const struct manifest *man
                        struct problem *problem)
 {
     char path[FOLDER_PATH_SIZE];
-    char job[32];
-    char file[MANIFEST_TEXT_SIZE];
     (void)snprintf(path, sizeof(path), "%s/%s", part, shard->file);
-    (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)manifest->job);
-    (void)snprintf(file, sizeof(file), "%s", shard->file);
     int code =
         problem_set(problem, ERR_NOT_FOUND, "no node that can be reached has '%s'", shard->file);
     for (int pass = 0; pass < 2; pass++) { /* its own node first, then all others */
@@ -303,23 +352,25 @@ static int fetch_shard(const struct sources *sources, const struct manifest *man
                 continue;
             }
             struct problem own = {0};
-            int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-            if (fd < 0) {
-                return problem_set(problem, ERR_DISK, "'%s': %s", path, err_errno(errno));
-            }
-            int got = fetch_file(sources->clients[i], job, manifest->epoch, file, fd, NULL, &own);
-            if (close(fd) != 0 && got == 0) {
-                got = problem_set(&own, ERR_DISK, "'%s': %s", path, err_errno(errno));
-            }
+            int got = fetch_from(sources->clients[i], manifest, shard, path, &own);
             if (got == 0) {
                 *problem = (struct problem){0};
                 return 0;
+            }
+            if (got == ERR_NOT_FOUND && code != ERR_NOT_FOUND) {
+                continue; /* What is wrong with a copy says more than that others have none. */
             }
             code = problem_set(problem, got, "'%.60s' from node %.60s: %.300s", shard->file,
                                sources->names[i], own.err.text);
         }
     }
-    problem_hint(problem, "is node %s up? 'coppeliusctl nodes' tells", shard->node);
+    if (code == ERR_DAMAGED) {
+        problem_hint(problem,
+                     "'coppeliusctl checkpoint verify' compares all copies on all nodes; a "
+                     "damaged one is made again from one that is whole");
+    } else {
+        problem_hint(problem, "is node %s up? 'coppeliusctl nodes' tells", shard->node);
+    }
     return code;
 }
 
@@ -331,13 +382,14 @@ static int fetch_into(struct ctl *ctl, const struct sources *sources, uint64_t e
     char job[256] = "";
     char name[] = "manifest.json";
     char path[FOLDER_PATH_SIZE];
+    const struct place place = {.most = MANIFEST_SIZE_MAX, .bytes = &bytes, .fd = -1};
     int code = ERR_NOT_FOUND;
     if (ctl->args.value[FLAG_JOB] != NULL) {
         (void)snprintf(job, sizeof(job), "%s", ctl->args.value[FLAG_JOB]);
     }
     for (size_t i = 0; i < sources->count && code != 0; i++) {
         buf_clear(&bytes);
-        code = fetch_file(sources->clients[i], job, epoch, name, -1, &bytes, problem);
+        code = fetch_file(sources->clients[i], job, epoch, name, &place, problem);
     }
     struct manifest *manifest = calloc(1, sizeof(*manifest));
     ASSERT(manifest != NULL);

@@ -1,9 +1,10 @@
 """A checkpoint folder from somebody else: flipped bits, cut and grown files, swapped shards, a replayed manifest, absurd sizes,
-paths that lead away, links, pipes. Whoever reads one (verify, show, predict, export, submit --from) refuses it within seconds,
+paths that lead away, links, pipes; and the same in the nodes' own folders, of which the others hold copies. Whoever reads one (verify, show, predict, export, submit --from) refuses it within seconds,
 names the shard or the manifest, and neither follows, hangs, crashes nor takes memory for what a header only claims."""
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -122,6 +123,7 @@ def hostile(folder, older):
     yield "a bit of a number, digests made anew", file(first, flip_value, True), "the whole parameter's digest"
     yield "cut by a byte", file(first, lambda d: d[:-1]), first
     yield "cut to nothing", file(second, lambda d: b""), second
+    yield "256 GiB of holes", lambda copy: os.truncate(at(first)(copy), 1 << 38), first
     yield "a byte more", file(first, lambda d: d + b"\0"), first
     yield "a header of 2^63 bytes, digests made anew", file(first, lambda d: b"\xff" * 7 + b"\x7f" + bytes(d[8:]), True), first
     yield "a header as long as the file", file(first, lambda d: len(d).to_bytes(8, "little") + bytes(d[8:]), True), first
@@ -153,6 +155,66 @@ def readers(copy, scratch, job, every):
         yield "local --from", ("local", "--nodes", "1", "--from", copy, job)
 
 
+def in_place(path, kind):
+    """What lies where a node has a shard, and is none."""
+    if kind == "a link":
+        os.rename(path, path + ".elsewhere")
+        os.symlink(path + ".elsewhere", path)
+    elif kind == "a pipe":
+        os.remove(path)
+        os.mkfifo(path)
+    elif kind == "a folder":
+        os.remove(path)
+        os.mkdir(path)
+    elif kind == "256 GiB of holes":
+        os.truncate(path, 1 << 38)
+    elif kind == "cut":
+        os.truncate(path, 100)
+    else:
+        edit(path, flip(-1))
+
+
+def holders(cluster, job_id, epoch):
+    """{file: {node: path}} of the copies of an epoch."""
+    found = {}
+    for node in cluster.nodes:
+        folder = os.path.join(node.job_folder(job_id), f"epoch-{epoch:08d}")
+        for name in os.listdir(folder):
+            if re.fullmatch(r"shard-\d+-of-\d+\.safetensors", name):
+                found.setdefault(name, {})[node.name] = os.path.join(folder, name)
+    return found
+
+
+def nodes(cluster, job_id, epoch, folder):
+    """The daemons' own folders: fetch takes a copy that is right, and verify names each that is not, and has it made again."""
+    whole = lambda: (lambda run: json.loads(run.stdout) if run.returncode == 0 else None)(
+        cluster.ctl("checkpoint", "verify", "--job", str(job_id), "--json", check=False))
+    for i, kind in enumerate(("a link", "a pipe", "a folder", "256 GiB of holes", "cut", "a flipped bit")):
+        copies = cluster.wait_for(lambda: all(len(c) == 2 for c in holders(cluster, job_id, epoch).values())
+                                  and holders(cluster, job_id, epoch), 60, "two copies of each shard")
+        file = sorted(copies)[i % len(copies)]
+        names = sorted(copies[file])
+        node = names[i // 3]
+        in_place(copies[file][node], kind)
+        output = os.path.join(folder, f"fetched-{i}")
+        run = cluster.ctl("checkpoint", "fetch", str(epoch), "--job", str(job_id), "--output", output, check=False, timeout=120)
+        claims.claim(run.returncode == 0, f"{kind} for {file} on {node}: another copy is fetched: {run.stderr}")
+        run = cluster.ctl("checkpoint", "verify", "--job", str(job_id), "--json", check=False, timeout=120)
+        # Where the fetch was told of it already, it is no copy any more: one is missing.
+        claims.claim(run.returncode == 7 and any((c["state"], c["node"]) in (("damaged", node), ("missing", node), ("missing", ""))
+                                                 and c["file"] == file for c in json.loads(run.stdout)["copies"]),
+                     f"{kind} for {file} on {node} is named: {run.returncode} {run.stdout}")
+        claims.claim(cluster.wait_for(whole, 60, f"{kind}: the copy to be made again"), f"{kind} is repaired")
+    for node, path in holders(cluster, job_id, epoch)[file].items():
+        in_place(path, "256 GiB of holes")
+    output = os.path.join(folder, "never")
+    run = cluster.ctl("checkpoint", "fetch", str(epoch), "--job", str(job_id), "--output", output, check=False, timeout=120)
+    claims.claim(run.returncode == 7 and file in run.stderr and "the most is" in run.stderr,
+                 f"of copies that are all too long nothing is taken, and the shard is named: {run.returncode} {run.stderr}")
+    claims.claim(not os.path.exists(output), "and nothing is left of the fetch")
+    claims.claim(all(n.alive() for n in cluster.nodes), "every daemon lives")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         job = write_job(folder, steps=200, every=100)
@@ -163,6 +225,7 @@ def main():
             epochs = sorted(c["epoch"] for c in cluster.ask("checkpoint", "list", str(job_id))["checkpoints"] if c["state"] == "published")
             for epoch, output in ((epochs[0], older), (epochs[-1], whole)):
                 cluster.ctl("checkpoint", "fetch", str(epoch), "--job", str(job_id), "--output", output)
+            nodes(cluster, job_id, epochs[-1], folder)
         run = ctl("checkpoint", "verify", whole)
         claims.claim(run.returncode == 0, f"the untouched one is good: {run.stderr}")
         for i, (what, make, names) in enumerate(hostile(whole, older)):

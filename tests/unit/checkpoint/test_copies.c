@@ -1,5 +1,7 @@
 /* Copies with the real state machine and real files: a cluster of three in one process, whose words
  * and bytes go from folder to folder. */
+#include <unistd.h>
+
 #include "checkpoint/checkpoint.h"
 
 #include "tests/lib/agreed.h"
@@ -11,8 +13,8 @@ static struct test_folder folders[3];
 static struct agent agents[3];
 static struct agent_action action;
 static struct agent_result result;
-static bool deaf[3];         /* hears no words */
-static bool spoil;           /* what is fetched has a wrong bit */
+static bool deaf[3];                                                        /* hears no words */
+static enum { HONEST, FIRST_BIT, LAST_BIT, ZEROS, OTHER_SHARD, OLDER } lie; /* of the holder */
 static unsigned stops_after; /* reads of a fetch before its connection is gone; 0: never */
 static unsigned fetched;     /* bytes */
 
@@ -32,7 +34,7 @@ static void setup(void)
         agent_init(&agents[i], 1, i + 1, 10);
         deaf[i] = false;
     }
-    spoil = false;
+    lie = HONEST;
     stops_after = 0;
     fetched = 0;
 }
@@ -66,9 +68,33 @@ static int on_read(void *context, uint64_t offset, void *bytes, size_t size, str
     }
     ck_assert_uint_le(offset + size, file->size);
     memcpy(bytes, file->bytes + offset, size);
-    ((uint8_t *)bytes)[0] ^= spoil ? 1 : 0;
+    if (size > 0 && lie == FIRST_BIT && offset == 0) {
+        ((uint8_t *)bytes)[0] ^= 1;
+    } else if (size > 0 && lie == LAST_BIT && offset + size == file->size) {
+        ((uint8_t *)bytes)[size - 1] ^= 0x80;
+    } else if (lie == ZEROS) {
+        memset(bytes, 0, size);
+    }
     fetched += (unsigned)size;
     return 0;
+}
+
+/* The bytes of another shard, or of this one's earlier epoch, as many as are due. */
+static void take_another(struct buf *file)
+{
+    char path[FOLDER_PATH_SIZE];
+    struct buf other = BUF_NONE;
+    struct err err = {0};
+    uint32_t rank = lie == OLDER ? action.rank : (action.rank + 1) % 3;
+    (void)snprintf(path, sizeof(path), "jobs/1-test/epoch-00000001/shard-%05u-of-00003.safetensors",
+                   rank + 1);
+    ck_assert_msg(fs_read_all(folders[rank].fs, path, 1U << 20, &other, &err) == 0, "%s", err.text);
+    while (other.size < file->size) {
+        buf_put_u8(&other, 0);
+    }
+    ck_assert(memcmp(file->bytes, other.bytes, file->size) != 0);
+    memcpy(file->bytes, other.bytes, file->size);
+    buf_done(&other);
 }
 
 /* From where the other node has it. */
@@ -89,6 +115,9 @@ static void copy(uint32_t i)
     }
     struct agent_source source = {&file, on_read};
     ck_assert_uint_eq(file.size, action.size);
+    if (lie == OTHER_SHARD || lie == OLDER) {
+        take_another(&file);
+    }
     agent_execute_copy(folders[i].fs, &action, &source, &result);
     buf_done(&file);
 }
@@ -341,18 +370,98 @@ END_TEST
 
 START_TEST(a_copy_with_another_digest_is_none)
 {
-    spoil = true;
     begin_step(50);
-    for (int turn = 0; turn < 12; turn++) {
-        act_all();
-    }
-    ck_assert_ptr_nonnull(job()->open);
-    ck_assert_uint_eq(state_votes(job()->open), 0);
-    ck_assert_int_eq(result.code, ERR_DAMAGED);
-    ck_assert_ptr_nonnull(strstr(result.err.text, "has another SHA-256"));
-    spoil = false;
     act_all();
-    ck_assert(state_epoch_safe(state_newest_epoch(job())));
+    for (lie = FIRST_BIT; lie <= OLDER; lie++) {
+        const uint64_t published = state_newest_epoch(job())->epoch;
+        begin_step(50 + 10 * (uint64_t)lie);
+        for (int turn = 0; turn < 12; turn++) {
+            act_all();
+        }
+        ck_assert_ptr_nonnull(job()->open);
+        ck_assert_uint_eq(state_votes(job()->open), 0);
+        ck_assert_int_eq(action.kind, AGENT_COPY);
+        ck_assert_int_eq(result.code, ERR_DAMAGED);
+        char says[128];
+        (void)snprintf(says, sizeof(says), "the copy of '%s' of epoch %llu has another SHA-256",
+                       action.shard, (unsigned long long)action.epoch);
+        ck_assert_msg(strstr(result.err.text, says) != NULL, "%s", result.err.text);
+        ck_assert_uint_eq(state_newest_epoch(job())->epoch, published);
+        for (uint32_t i = 0; i < 3; i++) { /* nothing of it is left, by any name */
+            char path[FOLDER_PATH_SIZE + MANIFEST_TEXT_SIZE + 8];
+            bool there = true;
+            (void)snprintf(path, sizeof(path),
+                           "jobs/1-test/staging/epoch-%08llu/shard-%05u-of-00003.safetensors.part",
+                           (unsigned long long)action.epoch, (i + 2) % 3 + 1);
+            ck_assert_int_eq(folders[i].fs->ops->exists(folders[i].fs, path, &there, NULL), 0);
+            ck_assert(!there);
+        }
+        const int said = lie;
+        lie = HONEST;
+        act_all();
+        ck_assert(state_newest_epoch(job())->epoch > published);
+        ck_assert(state_epoch_safe(state_newest_epoch(job())));
+        lie = said;
+    }
+}
+END_TEST
+
+/* What lies in a shard's place and is none; nothing is read of it, and nobody waits for it. */
+static void put_instead(const char *path, unsigned kind)
+{
+    char outside[FOLDER_PATH_SIZE];
+    (void)snprintf(outside, sizeof(outside), "%s/outside", folders[1].path);
+    switch (kind) {
+    case 0: /* the right bytes, elsewhere */
+        ck_assert_int_eq(rename(path, outside), 0);
+        ck_assert_int_eq(symlink(outside, path), 0);
+        return;
+    case 1:
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(mkfifo(path, 0600), 0);
+        return;
+    case 2:
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+        return;
+    case 3: /* holes: minutes of reading */
+        ck_assert_int_eq(truncate(path, (off_t)1 << 38), 0);
+        return;
+    case 4:
+        ck_assert_int_eq(truncate(path, 100), 0);
+        return;
+    case 5:
+        ck_assert_int_eq(truncate(path, 0), 0);
+        return;
+    default:
+        ck_assert_int_eq(unlink(path), 0);
+    }
+}
+
+START_TEST(what_is_no_shard_is_named_put_aside_and_repaired)
+{
+    static const char shard[] = "shard-00001-of-00003.safetensors";
+    char path[FOLDER_PATH_SIZE];
+    begin_step(50);
+    act_all();
+    (void)snprintf(path, sizeof(path), "%s/jobs/1-test/epoch-00000001/%s", folders[1].path, shard);
+    for (unsigned kind = 0; kind < 7; kind++) {
+        put_instead(path, kind);
+        agent_scrub(&agents[1]);
+        for (bool found = false; !found;) {
+            ck_assert_msg(act(1), "%u: action %d: %d %s; %s", kind, action.kind, result.code,
+                          result.err.text, result.bad_text);
+            found = action.kind == AGENT_VERIFY && result.bad == 1;
+        }
+        ck_assert_msg(strstr(result.bad_text, shard) != NULL, "%u: %s", kind, result.bad_text);
+        act_all();
+        const struct state_epoch *epoch = state_newest_epoch(job());
+        ck_assert(!state_shard_held(&epoch->shards[0], 2));
+        assign(0, 2);
+        act_all();
+        ck_assert(state_epoch_safe(epoch));
+        ck_assert_uint_eq(verified(1), 2);
+    }
 }
 END_TEST
 
@@ -483,6 +592,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_copy_for_which_there_is_no_room_is_not_fetched);
     tcase_add_test(tests, a_doubted_copy_is_compared_at_once);
     tcase_add_test(tests, a_copy_with_another_digest_is_none);
+    tcase_add_test(tests, what_is_no_shard_is_named_put_aside_and_repaired);
     tcase_add_test(tests, a_fetch_that_broke_off_goes_on_with_what_is_there);
     tcase_add_test(tests, a_wiped_node_gets_its_shards_back);
     tcase_add_test(tests, a_flipped_bit_is_found_put_aside_and_repaired);
