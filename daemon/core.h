@@ -188,6 +188,7 @@ struct daemon {
     atomic_bool copies_cancel;        /* the daemon ends: fetches of shards give up */
     struct history *histories;        /* a list, newest job first */
     struct verb *verbs;               /* a list: pending answers */
+    uint32_t predictions;             /* that are worked on (predict.c) */
     unsigned works;                   /* uv_queue_work requests under way */
 
     bool stopping;
@@ -384,6 +385,9 @@ void history_free(struct daemon *daemon);
 /* verbs.c, predict.c */
 void verbs_turn(struct daemon *daemon);
 void verbs_cancel(struct daemon *daemon);
+/* ERR_BUSY: PREDICTIONS_MAX are worked on. Each holds its data, and 8 bytes a row for the answer.
+ */
+#define PREDICTIONS_MAX 2U /* of the pool's four threads: the others are for shards */
 int predict_start(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
                   void *context, struct err *err);
 int verbs_submit(void *daemon, const struct facts_submit *job, facts_done_fn *done, void *context,

@@ -269,6 +269,8 @@ static void predict_done(uv_work_t *work, int status)
     struct predict *p = OWNER_OF(work, struct predict, work);
     struct daemon *daemon = p->daemon;
     (void)status;
+    ASSERT(daemon->predictions > 0);
+    daemon->predictions--;
     p->done(p->context, p->answer); /* Takes the values. */
     predict_free(p);
     daemon_work_ended(daemon);
@@ -280,6 +282,12 @@ int predict_start(void *context, const struct facts_predict *question, facts_pre
     struct daemon *daemon = context;
     if (daemon->stopping) {
         return err_set(err, ERR_UNHEALTHY, "node %s is stopping; ask another one", daemon->name);
+    }
+    if (daemon->predictions >= PREDICTIONS_MAX) {
+        return err_set(err, ERR_BUSY,
+                       "node %s works on %u predictions already; try again when one is done, or "
+                       "ask another node",
+                       daemon->name, daemon->predictions);
     }
     struct predict *p = calloc(1, sizeof(*p));
     if (p == NULL) {
@@ -311,6 +319,7 @@ int predict_start(void *context, const struct facts_predict *question, facts_pre
         predict_free(p);
         return err_set(err, ERR_USAGE, "rows: '%s' is none of all, train, test", rows);
     }
+    daemon->predictions++;
     daemon_work_begun(daemon);
     ASSERT(uv_queue_work(daemon->loop, &p->work, predict_run, predict_done) == 0);
     return 0;

@@ -13,8 +13,9 @@ static struct test_folder folders[3];
 static struct agent agents[3];
 static struct agent_action action;
 static struct agent_result result;
-static bool deaf[3];                                                        /* hears no words */
-static enum { HONEST, FIRST_BIT, LAST_BIT, ZEROS, OTHER_SHARD, OLDER } lie; /* of the holder */
+static bool deaf[3]; /* hears no words */
+enum lie { HONEST, FIRST_BIT, LAST_BIT, ZEROS, OTHER_SHARD, OLDER };
+static enum lie lie;         /* of the holder */
 static unsigned stops_after; /* reads of a fetch before its connection is gone; 0: never */
 static unsigned fetched;     /* bytes */
 
@@ -396,7 +397,7 @@ START_TEST(a_copy_with_another_digest_is_none)
             ck_assert_int_eq(folders[i].fs->ops->exists(folders[i].fs, path, &there, NULL), 0);
             ck_assert(!there);
         }
-        const int said = lie;
+        const enum lie said = lie;
         lie = HONEST;
         act_all();
         ck_assert(state_newest_epoch(job())->epoch > published);
