@@ -59,7 +59,8 @@ uint32_t placement_next(const struct state *state, const struct state_epoch *epo
     uint32_t shared = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id = nodes[i]->id;
-        if ((live >> (id - 1) & 1) == 0 || state_shard_held(shard, id)) {
+        if (!state_node_in(nodes[i]) || (live >> (id - 1) & 1) == 0 ||
+            state_shard_held(shard, id)) { /* It may be removed since it was heard. */
             continue;
         }
         if (!host_taken(state, shard, nodes[i])) {

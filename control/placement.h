@@ -11,7 +11,8 @@
 
 #include "control/state.h"
 
-/* The node for one more copy beside the shard's holders, among `live` (bit id - 1); 0: none. */
+/* The node for one more copy beside the shard's holders, among `live` (bit id - 1) who are in; 0:
+ * none. */
 uint32_t placement_next(const struct state *state, const struct state_epoch *epoch, uint32_t rank,
                         uint64_t live);
 

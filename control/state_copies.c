@@ -146,13 +146,14 @@ enum state_outcome state_on_prune(const struct entry *entry, const struct comman
 }
 
 /* An open publication that still needs the node comes to nothing. */
-static void open_without(struct state_job *job, uint32_t node)
+static void open_without(struct state_job *job, uint32_t node, uint32_t most)
 {
     bool needed = false;
     for (uint32_t r = 0; job->open != NULL && r < job->open->shards_count; r++) {
         struct state_shard *shard = &job->open->shards[r];
         if (shard->prepared) {
             (void)take_out(shard, node);
+            shard->copies = shard->copies < most ? shard->copies : most;
             needed = needed || shard->holders_count == 0;
         } else {
             needed = needed || shard->node == node || state_shard_held(shard, node);
@@ -173,7 +174,7 @@ void state_copies_without(const struct entry *entry, uint32_t node)
     uint32_t most = others == 0 ? 0 : others - 1;
     for (uint32_t i = 0; i < state->jobs_count; i++) {
         struct state_job *job = state->jobs[i];
-        open_without(job, node);
+        open_without(job, node, most);
         for (uint32_t k = 0; k < job->epochs_count;) {
             struct state_epoch *epoch = job->epochs[k];
             bool lost = false;

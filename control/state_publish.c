@@ -58,6 +58,10 @@ static void decide(const struct entry *entry, struct state_job *job)
     ASSERT(job->epochs_count < STATE_EPOCHS_MAX);
     epoch->decided_ms = entry->wall_ms;
     epoch->decided_index = entry->index;
+    for (uint32_t i = 0; i < epoch->shards_count; i++) { /* Who voted and was removed since. */
+        struct state_shard *shard = &epoch->shards[i];
+        shard->published = !state_shard_held(shard, shard->node);
+    }
     job->open = NULL;
     job->epochs[job->epochs_count++] = epoch;
     job->attempts = 0;

@@ -218,6 +218,75 @@ START_TEST(an_epoch_without_any_copy_is_lost_and_the_one_before_is_gone_on_from)
 }
 END_TEST
 
+static void leave(uint32_t node)
+{
+    struct command c = {.kind = COMMAND_REMOVE, .wall_ms = 4300};
+    c.remove.node = node;
+    (void)snprintf(c.remove.reason, sizeof(c.remove.reason), "node '%u' was removed", node);
+    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_CHANGED);
+}
+
+/* Its vote counts, since another one holds its shard; nobody else can say that it published. */
+START_TEST(who_voted_and_was_removed_before_the_decision_owes_no_word)
+{
+    ck_assert_int_eq(begin_with(7, 50), STATE_CHANGED);
+    ck_assert_int_eq(vote(1), STATE_CHANGED);
+    ck_assert_int_eq(vote(3), STATE_CHANGED);
+    leave(1);
+    ck_assert_int_eq(vote(2), STATE_CHANGED);
+    const struct state_epoch *epoch = state_newest_epoch(state_job(&state, 1));
+    ck_assert_ptr_nonnull(epoch);
+    ck_assert(!state_epoch_published(epoch));
+    ck_assert_int_eq(agreed_published(&state, 1, 1, 2), STATE_CHANGED);
+    ck_assert(!state_epoch_published(epoch)); /* 3 is there and owes its word */
+    ck_assert_int_eq(agreed_published(&state, 1, 1, 3), STATE_CHANGED);
+    ck_assert(state_epoch_published(epoch));
+    ck_assert(!state_epoch_safe(epoch)); /* 1 held two copies */
+    ck_assert_int_eq(say(COMMAND_REPLICATED, 1, 0, 3), STATE_CHANGED);
+    ck_assert_int_eq(say(COMMAND_REPLICATED, 1, 2, 2), STATE_CHANGED);
+    ck_assert(state_epoch_safe(epoch));
+}
+END_TEST
+
+/* The leader heard it when it proposed BEGIN; REMOVE is before that in the log. */
+START_TEST(who_was_removed_is_given_no_copy)
+{
+    ck_assert_int_eq(agreed_node(&state, 4, 10), STATE_CHANGED);
+    ck_assert_int_eq(begin_with(9, 50), STATE_CHANGED);
+    holds(0, 1, 4, 0);
+    ck_assert_int_eq(agreed_abort(&state, 1, 1), STATE_CHANGED);
+    leave(4);
+    ck_assert_int_eq(begin_with(9, 60), STATE_CHANGED);
+    holds(0, 1, 0, 0);
+    holds(1, 2, 1, 0);
+    ck_assert_uint_eq(placement_next(&state, state_job(&state, 1)->open, 0, 8), 0);
+}
+END_TEST
+
+/* 3 was not heard when it began, so that only its shard had two copies. */
+START_TEST(a_removal_asks_an_open_epoch_for_no_more_copies_than_there_are_nodes)
+{
+    state_done(&state);
+    state_init(&state);
+    for (uint32_t node = 1; node <= 3; node++) {
+        ck_assert_int_eq(agreed_node(&state, node, 10), STATE_CHANGED);
+    }
+    submit(2);
+    agreed_to_running(&state, 1);
+    ck_assert_int_eq(begin_with(3, 50), STATE_CHANGED);
+    holds(0, 1, 2, 0);
+    holds(2, 3, 1, 2);
+    ck_assert_int_eq(vote(3), STATE_CHANGED);
+    leave(3);
+    holds(2, 1, 2, 0);
+    ck_assert_int_eq(vote(1), STATE_CHANGED);
+    ck_assert_int_eq(vote(2), STATE_CHANGED);
+    ck_assert_int_eq(agreed_published(&state, 1, 1, 1), STATE_CHANGED);
+    ck_assert_int_eq(agreed_published(&state, 1, 1, 2), STATE_CHANGED);
+    ck_assert(state_epoch_safe(state_newest_epoch(state_job(&state, 1))));
+}
+END_TEST
+
 START_TEST(a_snapshot_has_the_copies)
 {
     struct buf bytes = BUF_NONE;
@@ -253,6 +322,9 @@ Suite *unit_suite(void)
     tcase_add_test(tests, a_lost_copy_goes_and_comes_back_and_only_of_the_same_shard);
     tcase_add_test(tests, keep_counts_those_with_all_their_copies);
     tcase_add_test(tests, an_epoch_without_any_copy_is_lost_and_the_one_before_is_gone_on_from);
+    tcase_add_test(tests, who_voted_and_was_removed_before_the_decision_owes_no_word);
+    tcase_add_test(tests, who_was_removed_is_given_no_copy);
+    tcase_add_test(tests, a_removal_asks_an_open_epoch_for_no_more_copies_than_there_are_nodes);
     tcase_add_test(tests, a_snapshot_has_the_copies);
     suite_add_tcase(suite, tests);
     return suite;
