@@ -111,6 +111,11 @@ with tempfile.TemporaryDirectory() as folder:
     with Cluster(nodes=3, device=["cpu", "cpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"]) as cluster:
         a, b, c = cluster.nodes
         cluster.wait_for(lambda: "selftest.failed" in c.log_text(), 30, "c's self-test to fail")
+
+        def known():  # b has said what it is, and is heard: else the job would wait for it too
+            seen = next(n for n in cluster.ask("nodes", node=a)["nodes"] if n["name"] == b.name)
+            return seen["incarnation"] is not None and seen["state"] == "alive"
+        cluster.wait_for(known, 30, "a to know b")
         said = cluster.ctl("submit", waiting, node=a).stdout
         claims.claim(said.rstrip().endswith("submitted: waits for node c"), f"submit says who is missing: {said}")
         job_id = cluster.job("waiting", node=a)["job"]
