@@ -252,10 +252,9 @@ static bool any_dead(struct world *world)
 }
 
 /* Whether every shard of what is kept has at least its copies (least_one = false) or one; else
- * which one has not. After a removal fewer may be asked for than when it was decided. */
+ * which one has not. */
 static bool kept_have(struct world *world, bool least_one, char *text, size_t capacity)
 {
-    const struct pub_node *best = ahead(world);
     const struct publication *all = world_context(world);
     for (uint64_t job = 1; job <= all->jobs_made; job++) {
         for (uint64_t e = 1; e <= all->jobs[job - 1].last; e++) {
@@ -264,13 +263,7 @@ static bool kept_have(struct world *world, bool least_one, char *text, size_t ca
                 continue;
             }
             for (uint32_t r = 0; r < truth->shards_count; r++) {
-                const struct state_job *known = best == NULL ? NULL : state_job(best->state, job);
-                const struct state_epoch *epoch = known == NULL ? NULL : state_epoch(known, e);
-                uint32_t copies = truth->shards[r].copies;
-                if (epoch != NULL && epoch->shards[r].copies < copies) {
-                    copies = epoch->shards[r].copies;
-                }
-                uint32_t due = least_one ? 1 : 1 + copies;
+                uint32_t due = least_one ? 1 : 1 + truth->shards[r].due;
                 uint32_t have = copies_of(world, job, e, r);
                 if (have < due) {
                     (void)snprintf(text, capacity,
@@ -471,10 +464,13 @@ static bool open_alone(struct world *world)
     return false;
 }
 
+/* Nobody can tell what a disk has alone where all who knew of an open publication are down, or read
+ * their logs again: its last vote may be in one of them. */
 bool pub_may_lose(struct world *world, unsigned node)
 {
     const struct publication *all = world_context(world);
-    return all->hurt == 0 && !any_dead(world) && !open_alone(world) && held_elsewhere(world, node);
+    return all->hurt == 0 && pub_informed(world) != NULL && !any_dead(world) &&
+           !open_alone(world) && held_elsewhere(world, node);
 }
 
 /* One bit of one shard of what is kept. */

@@ -27,7 +27,8 @@ struct pub_truth {
     bool collected; /* somebody applied that it goes */
     uint32_t shards_count;
     struct {
-        uint32_t copies;
+        uint32_t copies; /* that it was decided with */
+        uint32_t due;    /* the fewest that any agreed state has asked for since */
         uint8_t sha256[SHA256_SIZE];
         uint64_t size;
     } shards[SHARDS_MAX];

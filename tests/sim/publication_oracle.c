@@ -49,6 +49,7 @@ static void on_commit(struct pub_node *node, const struct state_job *job,
         truth->shards_count = epoch->shards_count;
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
             truth->shards[i].copies = epoch->shards[i].copies;
+            truth->shards[i].due = epoch->shards[i].copies;
             truth->shards[i].size = epoch->shards[i].size;
             memcpy(truth->shards[i].sha256, epoch->shards[i].sha256, SHA256_SIZE);
         }
@@ -61,6 +62,27 @@ static void on_commit(struct pub_node *node, const struct state_job *job,
     }
 }
 
+/* After a removal fewer copies are asked for, also while those who know it are down or read their
+ * logs again. */
+static void note_due(struct pub_node *node, const struct state_job *job,
+                     const struct state_epoch *epoch)
+{
+    struct pub_truth *truth = &node->all->jobs[job->id - 1].truths[epoch->epoch];
+    for (uint32_t i = 0; i < truth->shards_count; i++) {
+        uint32_t copies = epoch->shards[i].copies;
+        truth->shards[i].due = copies < truth->shards[i].due ? copies : truth->shards[i].due;
+    }
+}
+
+/* The shard's participant in that state is who has the machine now; not one that had the place
+ * before, which is gone with its disk: a node that reads its log again still speaks of that one. */
+static bool is_of_now(const struct pub_node *node, unsigned machine, uint32_t place)
+{
+    const struct state_node *known = state_node(node->state, place);
+    return machine != WORLD_NODES_MAX && known != NULL &&
+           member_id(known->id, known->life) == world_id(node->world, machine);
+}
+
 /* Who says that it has published has. */
 static void check_reports(struct pub_node *node, const struct state_job *job)
 {
@@ -68,7 +90,7 @@ static void check_reports(struct pub_node *node, const struct state_job *job)
         const struct state_epoch *epoch = job->epochs[k];
         for (uint32_t i = 0; i < epoch->shards_count; i++) {
             unsigned peer = pub_peer_of(node->world, epoch->shards[i].node);
-            if (epoch->shards[i].published && peer != WORLD_NODES_MAX &&
+            if (epoch->shards[i].published && is_of_now(node, peer, epoch->shards[i].node) &&
                 !pub_is_out(node->all, peer) && node->all->lost != peer + 1 &&
                 state_shard_held(&epoch->shards[i], epoch->shards[i].node) &&
                 node->all->ever_current[peer][job->id - 1] < epoch->epoch) {
@@ -129,6 +151,7 @@ void pub_watch_state(struct pub_node *node)
                 a->checked = job->epochs[k]->epoch;
                 on_commit(node, job, job->epochs[k]);
             }
+            note_due(node, job, job->epochs[k]);
         }
     }
 }
