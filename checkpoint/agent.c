@@ -7,10 +7,11 @@
 #include "base/assert.h"
 #include "checkpoint/agent_room.h"
 
-void agent_init(struct agent *agent, uint64_t job, uint32_t node, uint64_t incarnation)
+void agent_init(struct agent *agent, uint64_t job, uint32_t id, uint64_t incarnation)
 {
-    ASSERT(node >= 1);
-    *agent = (struct agent){.job = job, .node = node, .incarnation = incarnation};
+    ASSERT(member_place(id) >= 1);
+    *agent = (struct agent){
+        .job = job, .node = member_place(id), .life = id >> 8U, .incarnation = incarnation};
 }
 
 void agent_capture(struct agent *agent, const struct agent_capture *capture)

@@ -92,7 +92,8 @@ struct agent_good {
 
 struct agent {
     uint64_t job;
-    uint32_t node;        /* this one */
+    uint32_t node;        /* this one's place */
+    uint32_t life;        /* which of its identities it is */
     uint64_t incarnation; /* of this process */
     bool scanned;         /* `view` is true */
     bool busy;            /* an action is under way */
@@ -170,7 +171,8 @@ struct agent_result {
     char bad_text[256]; /* what is wrong with the first of them */
 };
 
-void agent_init(struct agent *agent, uint64_t job, uint32_t node, uint64_t incarnation);
+/* `id`: of this node's identity, member_id() of control/group.h. */
+void agent_init(struct agent *agent, uint64_t job, uint32_t id, uint64_t incarnation);
 
 /* The run captured a step (replaces an older capture, whose epoch must be decided by then), its
  * digests have come, or it let go of the capture. */

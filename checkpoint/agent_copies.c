@@ -270,6 +270,7 @@ static enum agent_kind propose_copy(struct look *look, enum command_kind kind,
     c->copy.epoch = epoch->epoch;
     c->copy.rank = rank;
     c->copy.node = look->agent->node;
+    c->copy.life = look->agent->life;
     memcpy(c->copy.sha256, epoch->shards[rank].sha256, SHA256_SIZE);
     look->action->rank = rank;
     return agent_propose(look, kind, epoch->epoch);

@@ -250,6 +250,7 @@ int command_encode(const struct command *command, struct buf *out, struct err *e
         buf_put_u32(out, command->copy.rank);
         buf_put_u32(out, command->copy.node);
         buf_put(out, command->copy.sha256, SHA256_SIZE);
+        buf_put_u32(out, command->copy.life);
         break;
     case COMMAND_PRUNE:
         buf_put_u64(out, command->prune.job);

@@ -19,7 +19,8 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-#define COMMAND_FORMAT       2
+#define COMMAND_FORMAT       3     /* 3: copies are of an identity */
+#define COMMAND_FORMAT_LEAST 2     /* that is read, as older logs have it */
 #define COMMAND_NODES_MAX    64    /* node ids are 1 .. 64 */
 #define COMMAND_HOLDERS_MAX  8     /* of a shard, the node itself included */
 #define COMMAND_JOB_TEXT_MAX 65536 /* bytes of a job's canonical YAML */
@@ -31,7 +32,8 @@
 #define COMMAND_POLICY_SIZE  64
 #define COMMAND_REASON_SIZE  256 /* a longer reason is cut when it is encoded */
 #define COMMAND_UUID_SIZE    16
-#define COMMAND_LIFE_MAX     0xffffffU /* identities that a place may have had */
+#define COMMAND_LIFE_MAX     0xffffffU  /* identities that a place may have had */
+#define COMMAND_LIFE_UNSAID  UINT32_MAX /* of an entry of format 2 */
 
 /* value, label. Append only: the values are in logs. */
 #define COMMAND_MAP(X)                      \
@@ -220,13 +222,15 @@ struct command_collect {
 };
 
 /* A copy of a committed shard that its node has, durable and checked (REPLICATED), or that it has
- * lost or found damaged (DROPPED); ASSIGN: the leader wants the node to make one. */
+ * lost or found damaged (DROPPED); ASSIGN: the leader wants the node to make one. It is of one
+ * identity: a late word of one that was removed says nothing of the next one at its place. */
 struct command_copy {
     uint64_t job;
     uint64_t epoch;
     uint32_t rank; /* of the shard */
     uint32_t node;
     uint8_t sha256[SHA256_SIZE]; /* of the shard; another one is of another epoch */
+    uint32_t life; /* of the node's identity; COMMAND_LIFE_UNSAID: whoever has its place */
 };
 
 struct command_prune {

@@ -173,7 +173,7 @@ static void get_stop(struct reader *in, struct command_stop_job *c)
 }
 
 /* False: no kind of this version. */
-static bool get_fields(struct reader *in, struct command *c)
+static bool get_fields(struct reader *in, uint8_t format, struct command *c)
 {
     switch (c->kind) {
     case COMMAND_NODE:
@@ -243,6 +243,8 @@ static bool get_fields(struct reader *in, struct command *c)
         check(in, c->copy.rank < COMMAND_NODES_MAX);
         c->copy.node = get_node_id(in, 1);
         read_bytes(in, c->copy.sha256, SHA256_SIZE);
+        c->copy.life = format < 3 ? COMMAND_LIFE_UNSAID : read_u32(in);
+        check(in, c->copy.life <= COMMAND_LIFE_MAX || c->copy.life == COMMAND_LIFE_UNSAID);
         return true;
     case COMMAND_PRUNE:
         c->prune.job = read_u64(in);
@@ -286,11 +288,11 @@ int command_decode(const uint8_t *bytes, size_t size, struct command *ret_comman
     uint16_t zero = read_u16(&in);
     made.kind = (enum command_kind)kind;
     made.wall_ms = read_u64(&in);
-    if (in.failed || format != COMMAND_FORMAT || zero != 0) {
-        return err_set(err, ERR_PROTO, "a log entry of format %u; this version knows %d", format,
-                       COMMAND_FORMAT);
+    if (in.failed || format < COMMAND_FORMAT_LEAST || format > COMMAND_FORMAT || zero != 0) {
+        return err_set(err, ERR_PROTO, "a log entry of format %u; this version knows %d to %d",
+                       format, COMMAND_FORMAT_LEAST, COMMAND_FORMAT);
     }
-    if (!get_fields(&in, &made)) {
+    if (!get_fields(&in, format, &made)) {
         return err_set(err, ERR_PROTO, "a log entry of kind %u, which this version does not know",
                        kind);
     }

@@ -319,6 +319,7 @@ static bool assign_one(struct look *look, const struct state_job *job,
     look->ret->copy.epoch = epoch->epoch;
     look->ret->copy.rank = rank;
     look->ret->copy.node = node;
+    look->ret->copy.life = state_node(look->state, node)->life;
     memcpy(look->ret->copy.sha256, shard->sha256, SHA256_SIZE);
     return true;
 }

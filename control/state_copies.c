@@ -28,6 +28,13 @@ static struct state_shard *named(const struct entry *entry, const struct command
     return NULL;
 }
 
+/* Of who has the place now, and is in. */
+static bool is_of_member(const struct entry *entry, const struct command_copy *c)
+{
+    const struct state_node *node = state_node(entry->state, c->node);
+    return state_node_in(node) && (c->life == node->life || c->life == COMMAND_LIFE_UNSAID);
+}
+
 /* The job goes on from the one before, or not at all. What is running has its state in memory and
  * publishes again. */
 static void lose_epoch(const struct entry *entry, struct state_job *job, uint32_t at)
@@ -82,7 +89,7 @@ enum state_outcome state_on_replicated(const struct entry *entry, const struct c
         return STATE_IGNORED;
     }
     if (state_shard_held(shard, c->node) || shard->holders_count == COMMAND_HOLDERS_MAX ||
-        !state_node_in(state_node(entry->state, c->node))) {
+        !is_of_member(entry, c)) {
         return state_ignored(
             entry, "job %" PRIu64 ": epoch %" PRIu64 " needs no word of node %" PRIu32 " on a copy",
             c->job, c->epoch, c->node);
@@ -102,7 +109,7 @@ enum state_outcome state_on_dropped(const struct entry *entry, const struct comm
     if (shard == NULL) {
         return STATE_IGNORED;
     }
-    if (!take_out(shard, c->node)) {
+    if (!is_of_member(entry, c) || !take_out(shard, c->node)) {
         return state_ignored(entry,
                              "job %" PRIu64 ": node %" PRIu32 " holds no copy of epoch %" PRIu64,
                              c->job, c->node, c->epoch);
@@ -124,8 +131,7 @@ enum state_outcome state_on_assign(const struct entry *entry, const struct comma
         return STATE_IGNORED;
     }
     if (state_shard_held(shard, c->node) || shard->wanted == c->node ||
-        shard->holders_count >= COMMAND_HOLDERS_MAX ||
-        !state_node_in(state_node(entry->state, c->node))) {
+        shard->holders_count >= COMMAND_HOLDERS_MAX || !is_of_member(entry, c)) {
         return state_ignored(entry,
                              "job %" PRIu64 ": epoch %" PRIu64 " wants no copy of node %" PRIu32,
                              c->job, c->epoch, c->node);

@@ -39,7 +39,7 @@ struct publication *publication_of(struct daemon *daemon, uint64_t job)
     ASSERT(p != NULL);
     p->daemon = daemon;
     p->job = job;
-    agent_init(&p->agent, job, daemon->node_id, daemon->incarnation);
+    agent_init(&p->agent, job, member_id(daemon->node_id, daemon->life), daemon->incarnation);
     p->next = daemon->publications;
     daemon->publications = p;
     return p;

@@ -263,7 +263,7 @@ static void *on_open(struct world *world, unsigned number, uint64_t incarnation,
     state_init(node->state);
     pub_fs_init(node, fs);
     for (uint64_t job = 1; job <= JOBS_MAX; job++) {
-        agent_init(&node->agents[job - 1].agent, job, pub_id(node), incarnation);
+        agent_init(&node->agents[job - 1].agent, job, world_id(world, number), incarnation);
         /* What a crash left, before anybody touches it: it is all durable. */
         pub_look(node, job, true);
         uint64_t left = node->all->seen_current[number][job - 1];

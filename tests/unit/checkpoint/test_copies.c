@@ -513,6 +513,24 @@ START_TEST(a_wiped_node_gets_its_shards_back)
 }
 END_TEST
 
+START_TEST(what_is_said_of_a_copy_is_of_the_nodes_identity)
+{
+    begin_step(50);
+    act_all();
+    test_folder_close(&folders[1]);
+    test_folder_open(&folders[1]);
+    agent_init(&agents[1], 1, member_id(2, 5), 11);
+    ck_assert_int_eq(agent_next(&agents[1], &state, true, &action), AGENT_SCAN);
+    agent_execute(folders[1].fs, &action, NULL, &result);
+    ck_assert_int_eq(agent_done(&agents[1], &action, &result), 0);
+    ck_assert_int_eq(agent_next(&agents[1], &state, true, &action), AGENT_PROPOSE);
+    ck_assert_int_eq(action.command.kind, COMMAND_DROPPED);
+    ck_assert_uint_eq(action.command.copy.node, 2);
+    ck_assert_uint_eq(action.command.copy.life, 5);
+    ck_assert_int_eq(agreed_apply(&state, &action.command, NULL), STATE_IGNORED);
+}
+END_TEST
+
 START_TEST(a_flipped_bit_is_found_put_aside_and_repaired)
 {
     begin_step(50);
@@ -596,6 +614,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, what_is_no_shard_is_named_put_aside_and_repaired);
     tcase_add_test(tests, a_fetch_that_broke_off_goes_on_with_what_is_there);
     tcase_add_test(tests, a_wiped_node_gets_its_shards_back);
+    tcase_add_test(tests, what_is_said_of_a_copy_is_of_the_nodes_identity);
     tcase_add_test(tests, a_flipped_bit_is_found_put_aside_and_repaired);
     tcase_add_test(tests, what_a_run_needs_is_fetched_compared_and_let_go);
     tcase_add_test(tests, an_epoch_lost_everywhere_is_not_named_any_more);

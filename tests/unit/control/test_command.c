@@ -103,6 +103,7 @@ static void fill(struct rand *rand, enum command_kind kind, struct command *c)
         c->copy.rank = (uint32_t)rand_below(rand, 64);
         c->copy.node = 1 + (uint32_t)rand_below(rand, 64);
         c->copy.sha256[3] = 9;
+        c->copy.life = (uint32_t)rand_below(rand, 100);
         break;
     case COMMAND_PRUNE:
         c->prune.keep = 1 + (uint32_t)rand_below(rand, COMMAND_KEEP_MAX);
@@ -177,6 +178,39 @@ START_TEST(what_is_encoded_is_decoded_and_encoded_to_the_same_bytes)
 }
 END_TEST
 
+/* As logs have it that were written before a copy's entry named an identity. */
+START_TEST(an_entry_of_the_format_before_is_read)
+{
+    struct command c = {.kind = COMMAND_REPLICATED, .wall_ms = 5};
+    struct command got;
+    struct buf bytes = BUF_NONE;
+    struct err err = {0};
+    c.copy.job = 1;
+    c.copy.epoch = 2;
+    c.copy.rank = 3;
+    c.copy.node = 4;
+    c.copy.life = 7;
+    memset(c.copy.sha256, 9, sizeof(c.copy.sha256));
+    ck_assert_int_eq(command_encode(&c, &bytes, &err), 0);
+    bytes.bytes[0] = 2;
+    ck_assert_int_eq(command_decode(bytes.bytes, bytes.size, &got, &err), ERR_PROTO);
+    ck_assert_int_eq(command_decode(bytes.bytes, bytes.size - 4, &got, &err), 0);
+    c.copy.life = COMMAND_LIFE_UNSAID;
+    ck_assert_mem_eq(&c, &got, sizeof(c));
+    buf_clear(&bytes);
+    ck_assert_int_eq(command_encode(&got, &bytes, &err), 0); /* in the format of now */
+    ck_assert_int_eq(command_decode(bytes.bytes, bytes.size, &got, &err), 0);
+    ck_assert_mem_eq(&c, &got, sizeof(c));
+    bytes.bytes[0] = 1;
+    ck_assert_int_eq(command_decode(bytes.bytes, bytes.size, &got, &err), ERR_PROTO);
+    ck_assert_str_eq(err.text, "a log entry of format 1; this version knows 2 to 3");
+    bytes.bytes[0] = COMMAND_FORMAT;
+    bytes.bytes[bytes.size - 1] = 2; /* more lives than a place may have had */
+    ck_assert_int_eq(command_decode(bytes.bytes, bytes.size, &got, &err), ERR_PROTO);
+    buf_done(&bytes);
+}
+END_TEST
+
 START_TEST(a_text_that_is_too_long_is_the_users_error)
 {
     static char text[COMMAND_JOB_TEXT_MAX + 1];
@@ -238,6 +272,7 @@ Suite *unit_suite(void)
     Suite *suite = suite_create("command");
     TCase *tests = tcase_create("command");
     tcase_add_test(tests, what_is_encoded_is_decoded_and_encoded_to_the_same_bytes);
+    tcase_add_test(tests, an_entry_of_the_format_before_is_read);
     tcase_add_test(tests, a_text_that_is_too_long_is_the_users_error);
     tcase_add_test(tests, a_long_reason_is_cut_between_characters);
     tcase_add_test(tests, nodes_twice_and_bounds_that_do_not_rise_are_malformed);

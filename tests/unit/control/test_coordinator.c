@@ -445,6 +445,7 @@ START_TEST(many_copies_are_asked_for_a_bounded_number_at_a_time)
         unsigned said = 0;
         while (next()) {
             ck_assert_int_eq(got.kind, COMMAND_ASSIGN);
+            ck_assert_uint_eq(got.copy.life, state_node(&state, got.copy.node)->life);
             ck_assert(turn > 0 || !asked[got.copy.epoch][got.copy.rank]);
             asked[got.copy.epoch][got.copy.rank] = true;
             said++;

@@ -60,6 +60,19 @@ static enum state_outcome say(enum command_kind kind, uint64_t epoch, uint32_t r
     return agreed_apply(&state, &c, NULL);
 }
 
+static enum state_outcome say_as(enum command_kind kind, uint32_t rank, uint32_t node,
+                                 uint32_t life)
+{
+    struct command c = {.kind = kind, .wall_ms = 4200};
+    c.copy.job = 1;
+    c.copy.epoch = 1;
+    c.copy.rank = rank;
+    c.copy.node = node;
+    c.copy.life = life;
+    c.copy.sha256[0] = (uint8_t)(rank + 1);
+    return agreed_apply(&state, &c, NULL);
+}
+
 static void commit(uint64_t live, uint64_t step)
 {
     uint64_t epoch = state_job(&state, 1)->epoch_next;
@@ -263,6 +276,30 @@ START_TEST(who_was_removed_is_given_no_copy)
 }
 END_TEST
 
+/* Its words may come after another one was let in at its place. */
+START_TEST(what_a_removed_identity_says_is_nothing_of_the_next_one)
+{
+    struct command c = {.kind = COMMAND_MEMBER, .wall_ms = 4200};
+    ck_assert_int_eq(agreed_node(&state, 4, 10), STATE_CHANGED);
+    commit(7, 50);
+    leave(4); /* No epoch names it. */
+    c.member = (struct command_member){.how = MEMBER_ADMIT, .node = 4, .life = 1};
+    c.member.role = ROLE_TRAINER;
+    c.member.uuid[0] = 77;
+    c.member.name[0] = 'e';
+    ck_assert_int_eq(agreed_apply(&state, &c, NULL), STATE_CHANGED);
+    ck_assert_int_eq(say_as(COMMAND_ASSIGN, 0, 4, 0), STATE_IGNORED);
+    ck_assert_int_eq(say_as(COMMAND_REPLICATED, 0, 4, 0), STATE_IGNORED);
+    ck_assert_uint_eq(state_newest_epoch(state_job(&state, 1))->shards[0].holders_count, 2);
+    ck_assert_int_eq(say_as(COMMAND_ASSIGN, 0, 4, 1), STATE_CHANGED);
+    ck_assert_int_eq(say_as(COMMAND_REPLICATED, 0, 4, 1), STATE_CHANGED);
+    ck_assert_int_eq(say_as(COMMAND_DROPPED, 0, 4, 0), STATE_IGNORED);
+    ck_assert(state_shard_held(&state_newest_epoch(state_job(&state, 1))->shards[0], 4));
+    ck_assert_int_eq(say_as(COMMAND_DROPPED, 0, 4, COMMAND_LIFE_UNSAID), STATE_CHANGED);
+    ck_assert_int_eq(say_as(COMMAND_REPLICATED, 0, 4, COMMAND_LIFE_UNSAID), STATE_CHANGED);
+}
+END_TEST
+
 /* 3 was not heard when it began, so that only its shard had two copies. */
 START_TEST(a_removal_asks_an_open_epoch_for_no_more_copies_than_there_are_nodes)
 {
@@ -324,6 +361,7 @@ Suite *unit_suite(void)
     tcase_add_test(tests, an_epoch_without_any_copy_is_lost_and_the_one_before_is_gone_on_from);
     tcase_add_test(tests, who_voted_and_was_removed_before_the_decision_owes_no_word);
     tcase_add_test(tests, who_was_removed_is_given_no_copy);
+    tcase_add_test(tests, what_a_removed_identity_says_is_nothing_of_the_next_one);
     tcase_add_test(tests, a_removal_asks_an_open_epoch_for_no_more_copies_than_there_are_nodes);
     tcase_add_test(tests, a_snapshot_has_the_copies);
     suite_add_tcase(suite, tests);
