@@ -460,7 +460,7 @@ Suite *unit_suite(void)
 {
     Suite *suite = suite_create("publication");
     TCase *tests = tcase_create("publication");
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 1200);
     tcase_add_test(tests, the_log_alone_decides_between_the_last_vote_and_an_abort);
     tcase_add_test(tests, a_decision_survives_the_leader_that_dies_before_the_renames);
     tcase_add_test(tests, a_leader_that_dies_before_the_last_vote_leaves_the_votes);
