@@ -118,7 +118,7 @@ fi
 if wanted right; then
     step list 40 "^listed" "$model" - list
     step check 90 " 0 failures" "$model" - check "${REPEATS:-30}"
-    step hopper 60 " 0 failures" "$model" - hopper "${REPEATS:-30}"
+    step hopper 120 " 0 failures" "$model" - hopper "${REPEATS:-30}"
 fi
 together
 if wanted sanitize; then
@@ -179,7 +179,7 @@ if wanted small; then
     clocks small-warm "$session" auto 10000 64 1 40000
     [ -n "$dry" ] || sleep 5
     clocks small-rested "$session" auto 10000 64 1 4000
-    clocks small-long "$session" auto 10000 64 1 200000
+    clocks small-long "$session" auto 10000 64 1 100000
 fi
 
 # -- sparse: at most 60 s

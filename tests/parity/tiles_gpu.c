@@ -8,16 +8,19 @@
  *   tiles_gpu session FOLDER SEQUENCES          by name through the GPU's session, all images
  * loaded tiles_gpu table FOLDER TABLE LOG            measures the table of choices
  *
- * FOLDER holds the fatbins of the targets model_images and tiles_check; CUBLAS is the library's
+ * FOLDER holds the fatbins of the targets model_images and tiles_check; "-" takes the images inside
+ * the program, and tiles_check's beside it or where a build puts them. CUBLAS is the library's
  * path, or "-"; SEQUENCES as 1,16,64; TILE[:SPLIT] may be "chosen", the committed choice, or
  * "chosen=TABLE". run: for each product that the candidate serves, the error of 256 elements
  * against binary64 and of all elements against cuBLAS, the same bits in 30 runs, and times beside
  * cuBLAS's, with C in the half type, and doing the same (C in f32 where ours is, + C where ours
  * adds R). Exits 1 after a failure, 77 where there is no GPU. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "gpu/model/bench.h"
@@ -51,9 +54,22 @@ static void must_err(int code, const struct err *err)
 
 static cu_module load(const char *folder, const char *name)
 {
-    char path[512];
-    (void)snprintf(path, sizeof(path), "%s/%s.fatbin", folder, name);
-    FILE *file = fopen(path, "rb");
+    char path[PATH_MAX];
+    FILE *file;
+    if (strcmp(folder, "-") != 0) {
+        (void)snprintf(path, sizeof(path), "%s/%s.fatbin", folder, name);
+        file = fopen(path, "rb");
+    } else {
+        char own[PATH_MAX - 128] = "";
+        ASSERT(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
+        *strrchr(own, '/') = '\0';
+        (void)snprintf(path, sizeof(path), "%s/%s.fatbin", own, name);
+        file = fopen(path, "rb");
+        if (file == NULL) {
+            (void)snprintf(path, sizeof(path), "%s/../../gpu/model/kernels/%s.fatbin", own, name);
+            file = fopen(path, "rb");
+        }
+    }
     if (file == NULL) {
         (void)printf("skipped: no file %s\n", path);
         exit(77);
