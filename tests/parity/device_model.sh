@@ -1,8 +1,8 @@
 #!/bin/bash
 # device_model.sh PROGRAMS LOGS [PART…]: what a session on a Hopper GPU has to show of the language model's images and of
 # the regression's small and sparse steps, in one run of nine minutes at the most. PROGRAMS: a build folder (or a copy of
-# its programs, flat or as built): parity_model, parity_tiles, bench_session, coppeliusd, coppeliusctl, all with the
-# images inside. Each step is bounded in time, keeps its output in LOGS and prints PASS or FAIL; exits 1 after any FAIL.
+# its programs, flat or as built): parity_model, parity_tiles (with tiles_check_*.fatbin beside it), bench_session,
+# coppeliusd, coppeliusctl, all with the images inside. Each step is bounded in time, keeps its output in LOGS and prints PASS or FAIL; exits 1 after any FAIL.
 #
 #   right      every image and candidate against its oracle, one digest under load; while the sanitizers run beside it:
 #   sanitize   memcheck, racecheck, initcheck, synccheck over every sm_90a candidate, by head
