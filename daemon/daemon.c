@@ -247,6 +247,7 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     (void)snprintf(daemon->device, sizeof(daemon->device), "%s", settings->device);
     daemon->threads = settings->threads;
     daemon->device_share = settings->device_share;
+    daemon->fitness.failures = settings->device_failures;
     daemon->memory_bytes = settings->memory_bytes;
     daemon->node_id = settings->node_id;
     daemon->life = settings->life;

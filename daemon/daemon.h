@@ -64,6 +64,7 @@ struct daemon_settings {
     struct trust *trust;       /* outlives the daemon; NULL: plain text */
     bool insecure;             /* plain text between machines is meant */
     const char *authority;     /* a folder: this node lets others join; "" or NULL: it does not */
+    unsigned device_failures;  /* in a row, of the process that this one takes the place of */
     unsigned renew_days;       /* a certificate that ends sooner is renewed; 0: never */
 };
 
@@ -73,6 +74,9 @@ struct daemon_hooks {
     void (*on_ctl)(void *context, const struct peer_incoming *incoming);
     /* The node cannot go on (its log's disk failed): say it, end the process with err's status. */
     void (*on_failed)(void *context, const struct err *err);
+    /* The device is lost to this process (gpu/gpu.h), and it is time to try it again, after so many
+     * failures in a row: a new process has to. Called from inside the daemon. */
+    void (*on_device_lost)(void *context, unsigned failures);
     /* After daemon_stop(): everything is closed and freed; the last call. */
     void (*on_stopped)(void *context);
 };

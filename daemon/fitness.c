@@ -109,6 +109,10 @@ void fitness_turn(struct daemon *daemon)
         daemon->run != NULL || daemon->closing != NULL || daemon->stopping) {
         return;
     }
+    if (session_device_lost()) {
+        daemon->hooks.on_device_lost(daemon->hooks.context, fitness->failures);
+        return;
+    }
     struct test *test = calloc(1, sizeof(*test));
     ASSERT(test != NULL);
     test->daemon = daemon;

@@ -7,6 +7,10 @@
  *
  * A node that is not FIT says so in its heartbeats, with the reason: it is placed on nothing
  * (control/roster.h), and is not ready. An elastic job goes on without it, another waits for it.
+ * Where the failure has cost this process the GPU (session_device_lost), no test of its own could
+ * pass: when it is due the program starts itself anew instead, and hands on how many failures in a
+ * row there were.
+ *
  * The wait before the test is 5 s, then twice as long after each failure in a row, at most 10
  * minutes: a device that passes the test and fails in the job all the same does not disturb it for
  * ever. A capture ends the row.

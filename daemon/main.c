@@ -118,6 +118,7 @@ int main(int argc, char **argv)
     bool check_only = false;
     bool show = false;
     program.config_path = getenv("COPPELIUSD_CONFIG"); /* Before any thread. */
+    program_take_over(&program);
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":", options, NULL)) != -1;) {
         switch (option) {
@@ -165,5 +166,6 @@ int main(int argc, char **argv)
         return bad_usage("an argument that is no option: ", argv[optind]);
     }
     ASSERT(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* libuv writes to sockets that are gone. */
-    return begin(&program, check_only, show);
+    int status = begin(&program, check_only, show);
+    return program.again ? program_replace(&program, argv) : status;
 }

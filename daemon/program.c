@@ -1,6 +1,10 @@
 #include "daemon/program.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +18,10 @@
 
 #define TEST_RETRY_MS    5000
 #define TEST_DEADLINE_MS 60000 /* a GPU may come late at boot; then the start has failed */
+
+/* "FAILURES,MS": how often in a row the device has failed, and since when the start tries it (0:
+ * not at its start). */
+#define HANDED_ON "COPPELIUS_DEVICE_LOST"
 
 static void stop(struct program *program, const char *why, bool hurry);
 
@@ -49,6 +57,8 @@ static void on_timer(uv_timer_t *timer)
     struct program *program = OWNER_OF(timer, struct program, timer);
     if (program->failure.code != 0) {
         stop(program, "a failure", true);
+    } else if (program->state < STOPPING && program->again) {
+        stop(program, "the GPU is lost to this process, a new one takes its place", true);
     } else if (program->state == TESTING && !program->test_busy) {
         begin_test(program);
     }
@@ -83,8 +93,10 @@ static void on_tested(uv_work_t *work, int status)
     daemon_set_selftest(program->daemon, NULL, &program->test_err);
     bool may_come = program->test_err.code == ERR_DEVICE || program->test_err.code == ERR_BUSY;
     if (may_come && clock_now_ms() - program->test_began_ms < TEST_DEADLINE_MS) {
-        log_warning("selftest.failed", "reason=\"%s\", trying again in %d s",
-                    program->test_err.text, TEST_RETRY_MS / 1000);
+        program->again = session_device_lost();
+        log_warning("selftest.failed", "reason=\"%s\", trying again in %d s%s",
+                    program->test_err.text, TEST_RETRY_MS / 1000,
+                    program->again ? ", by a new process" : "");
         soon(program, TEST_RETRY_MS);
         return;
     }
@@ -138,7 +150,7 @@ static void stop(struct program *program, const char *why, bool hurry)
         program->state = STOPPING;
         char text[128];
         (void)snprintf(text, sizeof(text), "Stopping: %s", why);
-        if (program->services_open) {
+        if (program->services_open && !program->again) { /* The unit does not end. */
             notify_stopping(&program->services.notify, text);
         }
     }
@@ -150,6 +162,16 @@ static void on_failed(void *context, const struct err *err)
 {
     struct program *program = context;
     fail(program, err);
+    soon(program, 0);
+}
+
+/* Called from inside the daemon, likewise. */
+static void on_device_lost(void *context, unsigned failures)
+{
+    struct program *program = context;
+    program->again = true;
+    program->device_failures = failures;
+    program->test_began_ms = 0; /* the new process's own */
     soon(program, 0);
 }
 
@@ -223,6 +245,7 @@ static void on_signal(uv_signal_t *handle, int number)
         while (waitpid(-1, NULL, WNOHANG) > 0) { /* PID 1 inherits what others leave. */
         }
     } else {
+        program->again = false;
         /* Wrappers send SIGTERM twice; a person at the keyboard means the second Ctrl-C. */
         stop(program, number == SIGTERM ? "SIGTERM" : "SIGINT",
              number == SIGINT && program->state == STOPPING);
@@ -285,10 +308,14 @@ static int open_daemon(struct program *program, struct err *err)
                                        .trust = program->trust,
                                        .insecure = config->insecure,
                                        .authority = config->tls_given ? config->tls.authority : "",
+                                       .device_failures = program->device_failures,
                                        .renew_days = (unsigned)config->tls.renew_days};
     memcpy(settings.uuid, program->folder.uuid, sizeof(settings.uuid));
-    struct daemon_hooks hooks = {
-        .context = program, .on_ctl = on_ctl, .on_failed = on_failed, .on_stopped = on_stopped};
+    struct daemon_hooks hooks = {.context = program,
+                                 .on_ctl = on_ctl,
+                                 .on_failed = on_failed,
+                                 .on_device_lost = on_device_lost,
+                                 .on_stopped = on_stopped};
     return daemon_open(&program->loop, &settings, &hooks, &program->daemon, err);
 }
 
@@ -322,12 +349,45 @@ static void open_all(struct program *program)
     }
     program->services_open = true;
     program->state = TESTING;
-    program->test_began_ms = clock_now_ms();
+    if (program->test_began_ms == 0) {
+        program->test_began_ms = clock_now_ms();
+    }
     if (has_device) {
         begin_test(program);
     } else {
         be_ready(program, "no device on an arbiter");
     }
+}
+
+/* Nothing but what program_replace() has written is believed. */
+void program_take_over(struct program *program)
+{
+    const char *text = getenv(HANDED_ON);
+    unsigned failures = 0;
+    uint64_t began_ms = 0;
+    int end = 0;
+    if (text != NULL && sscanf(text, "%9u,%19" SCNu64 "%n", &failures, &began_ms, &end) == 2 &&
+        text[end] == '\0' && began_ms <= clock_now_ms()) {
+        program->device_failures = failures;
+        program->test_began_ms = began_ms;
+    }
+    ASSERT(unsetenv(HANDED_ON) == 0);
+}
+
+int program_replace(const struct program *program, char *const *arguments)
+{
+    char text[64];
+    (void)snprintf(text, sizeof(text), "%u,%" PRIu64, program->device_failures,
+                   program->test_began_ms);
+    ASSERT(setenv(HANDED_ON, text, /* overwrite= */ 1) == 0);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        (void)signal(signals[i], SIG_DFL); /* What is ignored would stay so in the new program. */
+    }
+    (void)execv("/proc/self/exe", arguments);
+    log_error("daemon.failed", "reason=\"starting anew in this process's place: %s\"",
+              err_errno(errno));
+    return err_exit_status(ERR_DEVICE);
 }
 
 int program_run(struct program *program)
@@ -337,8 +397,10 @@ int program_run(struct program *program)
     (void)uv_run(&program->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&program->loop) == 0);
     trust_free(program->trust);
+    program->again = program->again && program->failure.code == 0;
     if (program->failure.code == 0) {
-        log_notice("daemon.stopped", "node=%s", program->config.name);
+        log_notice(program->again ? "daemon.again" : "daemon.stopped", "node=%s",
+                   program->config.name);
     }
     return err_exit_status(program->failure.code);
 }

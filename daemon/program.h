@@ -2,7 +2,7 @@
  * the device, hears signals, and takes all down in reverse.
  *
  *   STARTING -> TESTING -> READY        the self-test has passed                 [on_tested]
- *   any -> STOPPING                     SIGTERM, SIGINT, a failure               [stop]
+ *   any -> STOPPING                     SIGTERM, SIGINT, a failure, a lost GPU   [stop]
  *   STOPPING -> CLOSING                 the daemon is closed                     [on_stopped]
  *   CLOSING -> the loop ends            the services are closed                  [on_closed] */
 #ifndef COPPELIUS_DAEMON_PROGRAM_H
@@ -49,11 +49,22 @@ struct program {
     struct session_binding test_binding;
     bool test_busy;
     bool stop_asked;
+    bool again;               /* a new process is to take this one's place: program_replace() */
+    unsigned device_failures; /* in a row, handed on to it */
     struct err failure; /* why it ends, code 0: asked to */
 };
 
 /* config, config_path, settings, folder and ring are there; the main thread becomes the loop.
  * Returns the exit status when all is closed. */
 int program_run(struct program *program);
+
+/* What a process that this one takes the place of has handed on. Before any thread, and before
+ * program_run(). */
+void program_take_over(struct program *program);
+
+/* After program_run() has returned with `again` set: the same program with the same arguments in
+ * this process's place, under its id, with a GPU of its own; for when the driver gives this process
+ * nothing but errors any more. Returns an exit status where that fails. */
+int program_replace(const struct program *program, char *const *arguments);
 
 #endif

@@ -90,7 +90,13 @@ static void on_exchange_failed(void *context, uint32_t culprit, const struct err
               culprit != 0 ? members_find(daemon, culprit)->name : "-", err->text);
     (void)snprintf(progress->trouble, sizeof(progress->trouble), "%s", err->text);
     if (culprit != 0 && mesh_is_up(daemon->mesh, culprit)) { /* Else its link has said why. */
-        lost_name(daemon, members_find(daemon, culprit), "is lost to the exchange", err->text);
+        struct member *member = members_find(daemon, culprit);
+        const struct progress *its = &member->progress;
+        bool said_itself =
+            its->failed_here && its->job == run->job && its->generation == run->generation;
+        if (!said_itself) { /* What it knows of itself is nearer to the cause. */
+            lost_name(daemon, member, "is lost to the exchange", err->text);
+        }
     }
     if (run->state == RUN_CONNECTING) {
         /* The compute thread waits for a mail that will not come. */

@@ -6,6 +6,11 @@ const struct session_backend *session_backend_cuda(void)
     return NULL;
 }
 
+bool session_device_lost(void)
+{
+    return false;
+}
+
 static int refuse(const char *what, struct err *err)
 {
     return err_set(err, ERR_DEVICE,

@@ -2,15 +2,18 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "gpu/gpu.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cuda_driver table; /* under the lock, immutable once `opened` */
 static void *library;
 static bool opened;
+static atomic_bool lost; /* set once */
 
 static int fill(struct err *err)
 {
@@ -87,11 +90,41 @@ int cuda_driver_get(const struct cuda_driver **ret_driver, struct err *err)
     return code;
 }
 
+/* Errors after which the driver gives this process nothing but them: a kernel's fault, or the
+ * hardware's. */
+static bool loses_device(cu_result result)
+{
+    switch (result) {
+    case CU_ERROR_ECC_UNCORRECTABLE:
+    case CU_ERROR_NVLINK_UNCORRECTABLE:
+    case CU_ERROR_ILLEGAL_ADDRESS:
+    case CU_ERROR_LAUNCH_TIMEOUT:
+    case CU_ERROR_ASSERT:
+    case CU_ERROR_HARDWARE_STACK_ERROR:
+    case CU_ERROR_ILLEGAL_INSTRUCTION:
+    case CU_ERROR_MISALIGNED_ADDRESS:
+    case CU_ERROR_INVALID_ADDRESS_SPACE:
+    case CU_ERROR_INVALID_PC:
+    case CU_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool session_device_lost(void)
+{
+    return atomic_load(&lost);
+}
+
 int cuda_check(const struct cuda_driver *driver, cu_result result, const char *doing,
                struct err *err)
 {
     if (result == 0) {
         return 0;
+    }
+    if (loses_device(result)) {
+        atomic_store(&lost, true);
     }
     const char *name = NULL;
     const char *text = NULL;

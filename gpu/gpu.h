@@ -223,6 +223,11 @@ size_t session_nodes_count(const struct session *session);
 uint32_t session_chunks_count(const struct session_plan *plan, uint64_t rows_count);
 uint64_t session_window_rows(const struct session_plan *plan);
 
+/* A kernel's or the hardware's fault has cost this process its GPU: the driver answers everything
+ * with that error from there on, also to a session that is opened anew (seen with driver 580); only
+ * a new process can use the GPU again. Never true on the CPU. Any thread. */
+bool session_device_lost(void);
+
 /* The backends of this build. NULL where it has none. */
 const struct session_backend *session_backend_cpu(void);
 const struct session_backend *session_backend_cuda(void);

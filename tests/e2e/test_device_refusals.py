@@ -1,6 +1,7 @@
 """A GPU that cannot be had, without a GPU: no driver, one that is too old, one that finds nothing or does not start. Each
 is one line that says what it is and what to do, tried again until a deadline, then the daemon's failure; never a CPU run.
-What came late is found. The drivers are made up (tests/lib/fake_cuda.c); tests/parity/device_life.py has the real one.
+What came late is found, also by a process that the driver gave nothing but errors: it starts itself anew, as what it was. The
+drivers are made up (tests/lib/fake_cuda.c); tests/parity/device_life.py has the real one.
 """
 import os
 import re
@@ -49,6 +50,10 @@ try:
     file = os.path.join(late.folder, "the-driver-is-there")
     late.nodes[0].environment = {"LD_LIBRARY_PATH": FAKE, "COPPELIUS_FAKE_CUDA": f"late:{file}"}
     late.nodes[0].start()
+    lost = clusters["lost"] = Cluster(nodes=1, device=["auto"], start=False)
+    works = os.path.join(lost.folder, "the-gpu-works")
+    lost.nodes[0].environment = {"LD_LIBRARY_PATH": FAKE, "COPPELIUS_FAKE_CUDA": f"lost:{works}"}
+    lost.nodes[0].start()
     for name, (device, folder, fault, sentence) in CASES.items():
         cluster = clusters[name]
         said = cluster.wait_for(lambda: refusals(cluster.nodes[0]), 30, f"{name}: a refusal")
@@ -57,6 +62,14 @@ try:
     open(file, "w").close()
     late.wait_for(lambda: "no such GPU among the 0" in refusals(late.nodes[0])[-1], 30, "late: the driver is found")
     claims.claim(True, "a driver that comes late is found")
+    # A kernel's fault costs a process its GPU for good: each further try is a new process, with the same id and node.
+    node = lost.nodes[0]
+    lost.wait_for(lambda: "trying again in 5 s, by a new process" in node.log_text(), 30, "lost: a refusal")
+    claims.claim("CUDA_ERROR_LAUNCH_FAILED, 719" in refusals(node)[0], f"lost: {refusals(node)[0]}")
+    lost.wait_for(lambda: len(refusals(node)) >= 2, 30, "lost: a second try")
+    open(works, "w").close()
+    lost.wait_for(lambda: "no such GPU among the 0" in refusals(node)[-1], 30, "lost: the driver answers a new process")
+    claims.claim(node.alive() and node.log_text().count("daemon.again") >= 1, "lost: the process has stayed, its program began anew")
     # Meanwhile and to the end: not ready, and no CPU in its place; doctor says why.
     old = clusters["old"]
     run = old.ctl("doctor", check=False)

@@ -4,7 +4,9 @@
  *   old            the driver is one for CUDA 12.4
  *   no-gpu         it finds no GPU
  *   late:FILE      it finds no GPU before FILE exists, and then none of the name asked for
- *   broken         it does not start */
+ *   lost:FILE      it gives nothing but a kernel's fault to a process that began before FILE
+ * existed, and finds no GPU for another broken         it does not start */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,11 @@ cu_result cuInit(unsigned flags)
     if (strcmp(fault(), "broken") == 0) {
         return NOT_INITIALISED;
     }
+    static bool lost;
+    if (strncmp(fault(), "lost:", 5) == 0) {
+        lost = lost || access(fault() + 5, F_OK) != 0;
+        return lost ? CU_ERROR_LAUNCH_FAILED : 0;
+    }
     if (strncmp(fault(), "late:", 5) == 0) {
         return access(fault() + 5, F_OK) == 0 ? 0 : CU_ERROR_NO_DEVICE;
     }
@@ -52,7 +59,9 @@ cu_result cuDeviceGetCount(int *count)
 
 cu_result cuGetErrorName(cu_result result, const char **name)
 {
-    *name = result == NOT_INITIALISED ? "CUDA_ERROR_NOT_INITIALIZED" : "CUDA_ERROR_UNKNOWN";
+    *name = result == NOT_INITIALISED          ? "CUDA_ERROR_NOT_INITIALIZED"
+            : result == CU_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                                               : "CUDA_ERROR_UNKNOWN";
     return 0;
 }
 
