@@ -388,6 +388,9 @@ void verbs_cancel(struct daemon *daemon);
 /* ERR_BUSY: PREDICTIONS_MAX are worked on. Each holds its data, and 8 bytes a row for the answer.
  */
 #define PREDICTIONS_MAX 2U /* of the pool's four threads: the others are for shards */
+/* A prediction takes limits.memory, or where that is not given this part of the machine's. */
+#define PREDICTION_MEMORY_SHARE 4
+#define PREDICTION_ROW_BYTES    32 /* beside the row: target, prediction, the session's sums */
 int predict_start(void *daemon, const struct facts_predict *question, facts_predicted_fn *done,
                   void *context, struct err *err);
 int verbs_submit(void *daemon, const struct facts_submit *job, facts_done_fn *done, void *context,

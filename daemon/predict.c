@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/rand.h"
@@ -93,6 +94,30 @@ static int import_rows(struct predict *p, const struct job_data *data, struct er
     return code != 0 ? code : dataset_open(folder, &p->dataset, err);
 }
 
+/* Refuses before anything of them is read the rows that would take more than a prediction may. */
+static int check_room(struct predict *p, const struct dataset_view *view, struct err *err)
+{
+    uint64_t most = p->daemon->memory_bytes;
+    if (most == 0) {
+        most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) /
+               PREDICTION_MEMORY_SHARE;
+    }
+    uint64_t bytes = 0;
+    int code = dataset_block_bytes(p->dataset, view, 0, p->features, &bytes, err);
+    uint64_t rows = dataset_info_of(p->dataset)->rows;
+    bytes = 2 * bytes + rows * PREDICTION_ROW_BYTES; /* as read, and the session's own layout */
+    if (code != 0 || bytes <= most) {
+        return code;
+    }
+    return err_set(err, ERR_NOMEM,
+                   "'%s': %llu rows take %llu bytes, a prediction on node %s may take %llu (%s): "
+                   "predict about %llu rows at once",
+                   p->data_path, (unsigned long long)rows, (unsigned long long)bytes,
+                   p->daemon->name, (unsigned long long)most,
+                   p->daemon->memory_bytes != 0 ? "limits.memory" : "a quarter of its memory",
+                   (unsigned long long)(rows / (bytes / most + 1)));
+}
+
 static int read_rows(struct predict *p, struct err *err)
 {
     struct faults faults = FAULTS_NONE;
@@ -136,11 +161,11 @@ static int read_rows(struct predict *p, struct err *err)
         .test = p->rows == ROWS_ALL ? 0.0 : test,
         .mean = p->whole.mean,
         .scale = p->whole.scale,
-        .memory_max = p->daemon->memory_bytes,
     };
     struct data_progress progress = {on_progress, p};
     const char *const *names = data.header ? (const char *const *)p->whole.columns : NULL;
     if (dataset_expect(p->dataset, p->features, names, err) != 0 ||
+        check_room(p, &view, err) != 0 ||
         dataset_load(p->dataset, &view, 0, p->features, &progress, &p->block, err) != 0) {
         return err->code;
     }

@@ -246,6 +246,28 @@ exec {program("coppeliusd")} "$@"
     claims.claim(done.returncode == 1 and "throw-away node-1 ended with status 1" in done.stderr, f"no daemon: {done.stderr}")
 
 
+def test_rows_of_a_prediction(checkpoint):
+    """A prediction takes no more memory than it may: refused before its rows are read, with how many would do."""
+    with Cluster(nodes=1, start=False) as cluster:
+        cluster.nodes[0].config_lines.append("limits: {memory: 4M}")
+        cluster.nodes[0].write_config()
+        cluster.start()
+        cluster.wait_alive()
+        asked = ("predict", "--checkpoint", os.path.join(folder, checkpoint), *FLAGS, "--data")
+        done = cluster.ctl(*asked, DATA, check=False)
+        said = re.search(r"(\d+) rows take (\d+) bytes, a prediction on node a may take 4194304 \(limits.memory\): predict about (\d+) rows "
+                         r"at once", done.stderr)
+        claims.claim(done.returncode != 0 and said is not None, f"too many rows: exit {done.returncode}: {done.stderr}")
+        if said is not None:
+            rows, needed, fewer = (int(n) for n in said.groups())
+            claims.claim(rows == 223874 and needed > 4 << 20 and 0 < fewer < rows, said.group(0))
+            few = os.path.join(folder, "few.csv")
+            with open(DATA) as whole, open(few, "w") as part:
+                part.writelines(line for _, line in zip(range(fewer + 1), whole))
+            done = cluster.ctl(*asked, few, "--output", os.path.join(folder, "few.txt"), "--json")
+            claims.claim(json.loads(done.stdout)["rows"] == fewer, f"as many as it said: {done.stdout[:200]}")
+
+
 def test_cluster():
     with Cluster(nodes=3) as cluster:
         path = os.path.join(folder, "job.yaml")
@@ -288,6 +310,7 @@ def test_cluster():
 try:
     newest = test_local()
     test_predict(newest)
+    test_rows_of_a_prediction(newest)
     test_checkpoints(newest)
     test_refusals()
     test_taken_port()
