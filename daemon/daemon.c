@@ -247,7 +247,6 @@ static void copy_settings(struct daemon *daemon, const struct daemon_settings *s
     (void)snprintf(daemon->device, sizeof(daemon->device), "%s", settings->device);
     daemon->threads = settings->threads;
     daemon->device_share = settings->device_share;
-    daemon->fitness.failures = settings->device_failures;
     daemon->memory_bytes = settings->memory_bytes;
     daemon->node_id = settings->node_id;
     daemon->life = settings->life;
@@ -459,6 +458,9 @@ int daemon_open(uv_loop_t *loop, const struct daemon_settings *settings,
         free_daemon(daemon);
         return err->code;
     }
+    if (settings->device_failures > 0) {
+        fitness_take_over(daemon, settings->device_failures);
+    }
     preflight_open(daemon);
     ASSERT(uv_timer_init(loop, &daemon->tick) == 0);
     ASSERT(uv_timer_init(loop, &daemon->soon) == 0);
@@ -499,4 +501,11 @@ void daemon_set_selftest(struct daemon *daemon, const struct session_binding *bi
                        strncmp(binding->device, "cpu", 3) == 0 ? "cpu" : "cuda");
     }
     daemon_soon(daemon);
+}
+
+void daemon_retested(struct daemon *daemon, const struct session_binding *binding,
+                     const char *sentence, const struct err *err)
+{
+    daemon->selftest_done = true;
+    fitness_conclude(daemon, binding, sentence, err);
 }

@@ -64,7 +64,8 @@ struct daemon_settings {
     struct trust *trust;       /* outlives the daemon; NULL: plain text */
     bool insecure;             /* plain text between machines is meant */
     const char *authority;     /* a folder: this node lets others join; "" or NULL: it does not */
-    unsigned device_failures;  /* in a row, of the process that this one takes the place of */
+    unsigned device_failures;  /* in a row, of the process that this one takes the place of: then
+                                  the start's self-test goes to daemon_retested() */
     unsigned renew_days;       /* a certificate that ends sooner is renewed; 0: never */
 };
 
@@ -95,5 +96,9 @@ const struct facts *daemon_facts(struct daemon *daemon);
 struct session_binding;
 void daemon_set_selftest(struct daemon *daemon, const struct session_binding *binding,
                          const struct err *err);
+/* The same where settings.device_failures were given: a failure keeps work away from this node, and
+ * is no failure of the start. err code 0: passed. */
+void daemon_retested(struct daemon *daemon, const struct session_binding *binding,
+                     const char *sentence, const struct err *err);
 
 #endif

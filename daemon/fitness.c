@@ -83,21 +83,35 @@ static void run_test(uv_work_t *work)
                        &test->binding, &test->err);
 }
 
+void fitness_conclude(struct daemon *daemon, const struct session_binding *binding,
+                      const char *sentence, const struct err *err)
+{
+    if (err->code != 0) {
+        struct err told = *err;
+        (void)err_prefix(&told, "self-test: ");
+        unfit(daemon, &told);
+        return;
+    }
+    members_self(daemon)->unfit[0] = '\0';
+    set_state(daemon, FITNESS_FIT);
+    daemon_set_selftest(daemon, binding, NULL);
+    daemon_event(daemon, "node %s can work again: %s", daemon->name, sentence);
+    daemon_record(daemon, "fit", "%s", sentence);
+}
+
+void fitness_take_over(struct daemon *daemon, unsigned failures)
+{
+    daemon->fitness = (struct fitness){.state = FITNESS_TESTING, .failures = failures};
+    (void)snprintf(members_self(daemon)->unfit, sizeof(members_self(daemon)->unfit),
+                   "its device failed: the self-test of a new process is under way");
+}
+
 static void on_tested(uv_work_t *work, int status)
 {
     struct test *test = OWNER_OF(work, struct test, work);
     struct daemon *daemon = test->daemon;
     (void)status;
-    if (test->err.code != 0) {
-        (void)err_prefix(&test->err, "self-test: ");
-        unfit(daemon, &test->err);
-    } else {
-        members_self(daemon)->unfit[0] = '\0';
-        set_state(daemon, FITNESS_FIT);
-        daemon_set_selftest(daemon, &test->binding, NULL);
-        daemon_event(daemon, "node %s can work again: %s", daemon->name, test->sentence);
-        daemon_record(daemon, "fit", "%s", test->sentence);
-    }
+    fitness_conclude(daemon, &test->binding, test->sentence, &test->err);
     free(test);
     daemon_work_ended(daemon);
 }

@@ -9,7 +9,7 @@
  * (control/roster.h), and is not ready. An elastic job goes on without it, another waits for it.
  * Where the failure has cost this process the GPU (session_device_lost), no test of its own could
  * pass: when it is due the program starts itself anew instead, and hands on how many failures in a
- * row there were.
+ * row there were. The new process begins with TESTING, and its start's self-test is that test.
  *
  * The wait before the test is 5 s, then twice as long after each failure in a row, at most 10
  * minutes: a device that passes the test and fails in the job all the same does not disturb it for
@@ -39,6 +39,12 @@ struct daemon;
 
 /* The device failed in a run: `err` is the sentence, with step and phase. */
 void fitness_fail(struct daemon *daemon, const struct err *err);
+/* This process takes the place of one that has lost its GPU. Before the first turn. */
+void fitness_take_over(struct daemon *daemon, unsigned failures);
+/* What the self-test said; err code 0: it passed, on that device. */
+struct session_binding;
+void fitness_conclude(struct daemon *daemon, const struct session_binding *binding,
+                      const char *sentence, const struct err *err);
 /* A run got as far as a capture with it. */
 void fitness_prove(struct daemon *daemon);
 void fitness_turn(struct daemon *daemon);

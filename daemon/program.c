@@ -86,6 +86,12 @@ static void on_tested(uv_work_t *work, int status)
     if (program->state != TESTING || status != 0) {
         return; /* It is stopping: the loop waited for this only. */
     }
+    if (program->device_failures > 0) {
+        program->state = READY; /* As the process before was; the daemon sees to the device. */
+        daemon_retested(program->daemon, &program->test_binding, program->test_sentence,
+                        &program->test_err);
+        return;
+    }
     if (program->test_err.code == 0) {
         be_ready(program, program->test_sentence);
         return;
