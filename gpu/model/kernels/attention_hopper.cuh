@@ -271,7 +271,7 @@ template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct 
             for (int i = 0; i < STAGES; i++) {
                 barrier_init(at.first_full + i * 8, 1);
                 barrier_init(at.second_full + i * 8, 1);
-                barrier_init(at.empty + i * 8, GROUPS * 4);
+                barrier_init(at.empty + i * 8, GROUPS * (VECTORS > 0 ? 128 : 4));
             }
             barrier_init_done();
         }
@@ -336,23 +336,26 @@ template <int HEAD, int GROUPS, int N, int STAGES, int OWN, int VECTORS> struct 
         release(at, turn);
     }
 
-    /* This warp is done with the stage; the copies that fill it anew come behind the word.
+    /* This thread is done with the stage; the copies that fill it anew come behind the word.
      *
      * There:  expect_tx (tile + vectors: as many bytes as the copies bring) -> copies' complete_tx
      *         -> phase of `full` -> try_wait (acquire) -> wgmma, ld.shared. What a bulk copy wrote
      * is there for ordinary reads once its completion was seen. Back:   wgmma reads by the copies'
-     * own proxy and was waited for (wait_group). ld.shared of the vectors does not: each lane's
-     * fence.proxy.async puts its reads before what the copy engine writes after it; __syncwarp,
-     * then lane 0's arrive (release) -> the phase of `empty` (every warp's word) -> the copying
-     * thread's try_wait (acquire) -> copies. */
+     * own proxy and was waited for (wait_group): one lane's word for its warp will do. ld.shared of
+     * the vectors does not: each lane's fence.proxy.async puts its reads before what the copy engine
+     * writes after it, and each lane gives its own word (release) -> the phase of `empty` -> the
+     * copying thread's try_wait (acquire) -> copies. */
     __device__ static inline void release(const places<STAGES> &at, const ring<STAGES> &turn)
     {
+        const uint32_t empty = at.empty + turn.stage * 8;
         if (VECTORS > 0) {
             proxy_fence();
-        }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) {
-            barrier_arrive(at.empty + turn.stage * 8);
+            barrier_arrive(empty);
+        } else {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                barrier_arrive(empty);
+            }
         }
     }
 };
