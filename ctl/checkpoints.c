@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "ctl/document.h"
 #include "ctl/folder.h"
+#include "ctl/part.h"
 #include "ctl/sources.h"
 #include "ctl/terminal.h"
 
@@ -436,24 +437,21 @@ int run_checkpoint_fetch(struct ctl *ctl, struct problem *problem)
         return code;
     }
     char part_name[FOLDER_PATH_SIZE];
-    char part_path[FOLDER_PATH_SIZE + 8];
     (void)snprintf(part_name, sizeof(part_name), "%.480s.part", folder.name);
-    (void)snprintf(part_path, sizeof(part_path), "%s.part", folder.path);
     struct sources sources = {.count = 0};
+    struct part part = PART_NONE;
     code = sources_open(ctl, &sources, problem);
     if (code == 0) {
-        code = fs_remove_tree(folder.fs, part_name, &problem->err);
+        code = part_folder(&folder, &part, problem);
     }
     if (code == 0) {
-        code = folder.fs->ops->mkdir(folder.fs, part_name, &problem->err);
-    }
-    if (code == 0) {
-        code = fetch_into(ctl, &sources, epoch, part_path, problem);
+        code = fetch_into(ctl, &sources, epoch, part.path, problem);
         if (code == 0) {
             code = checkpoint_seal(folder.fs, part_name, folder.name, &problem->err);
         }
         struct err unused = {0};
         (void)fs_remove_tree(folder.fs, part_name, &unused);
+        part_done(&part);
     }
     sources_close(&sources);
     if (code == 0) {

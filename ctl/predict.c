@@ -13,6 +13,7 @@
 #include "ctl/document.h"
 #include "ctl/folder.h"
 #include "ctl/jobfile.h"
+#include "ctl/part.h"
 #include "ctl/spawn.h"
 #include "ctl/terminal.h"
 
@@ -121,25 +122,14 @@ static int write_predictions(struct client *client, const char *output, struct b
                                  err_errno(errno))
                    : code;
     }
-    char *part = NULL;
-    int size = asprintf(&part, "%s.part", output);
-    FILE *file = size > 0 ? fopen(part, "wb") : NULL;
-    if (file == NULL) {
-        int code = problem_set(problem, ERR_DISK, "'%s': %s", part, err_errno(errno));
-        free(part);
+    struct part part;
+    FILE *file = NULL;
+    int code = part_file(output, &part, &file, problem);
+    if (code != 0) {
         return code;
     }
-    int code = receive(client, file, bar, ret_document, problem);
-    bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
-    good = fclose(file) == 0 && good;
-    if (code == 0 && (!good || rename(part, output) != 0)) {
-        code = problem_set(problem, ERR_DISK, "'%s': %s", output, err_errno(errno));
-    }
-    if (code != 0) {
-        (void)unlink(part);
-    }
-    free(part);
-    return code;
+    code = receive(client, file, bar, ret_document, problem);
+    return part_end(&part, output, file, code, problem);
 }
 
 struct question {

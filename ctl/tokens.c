@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "ctl/bar.h"
 #include "ctl/document.h"
+#include "ctl/part.h"
 #include "ctl/terminal.h"
 #include "data/data.h"
 
@@ -97,15 +98,14 @@ int run_data_tokens(struct ctl *ctl, struct problem *problem)
     struct bar bar = {.quiet = ctl->quiet};
     uint32_t vocabulary = 0;
     uint64_t count = 0;
-    char *part = NULL;
+    struct part part;
+    FILE *out = NULL;
     int code = check_flags(ctl, &vocabulary, problem);
     if (code != 0) {
         return code;
     }
-    FILE *out = asprintf(&part, "%s.part", output) > 0 ? fopen(part, "wbx") : NULL;
-    if (out == NULL) {
-        code = problem_set(problem, ERR_DISK, "'%s.part': %s", output, err_errno(errno));
-        free(part);
+    code = part_file(output, &part, &out, problem);
+    if (code != 0) {
         return code;
     }
     struct sha256 sha = {NULL};
@@ -114,17 +114,10 @@ int run_data_tokens(struct ctl *ctl, struct problem *problem)
         code = append(ctl->args.words[i], vocabulary, out, &sha, &bar, &count, problem);
     }
     bar_end(&bar);
-    bool good = fflush(out) == 0 && fsync(fileno(out)) == 0;
-    good = fclose(out) == 0 && good;
-    if (code == 0 && (!good || rename(part, output) != 0)) {
-        code = problem_set(problem, ERR_DISK, "'%s': %s", output, err_errno(errno));
-    }
+    code = part_end(&part, output, out, code, problem);
     if (code == 0) {
         code = show(ctl, count, vocabulary, &sha, problem);
-    } else {
-        (void)unlink(part);
     }
     sha256_done(&sha);
-    free(part);
     return code;
 }

@@ -1,6 +1,7 @@
 """What coppeliusctl promises, with real daemons: local and its exit statuses, predictions, checkpoints that are shown,
 verified, fetched and exported, refused input, and that nothing is left behind, Ctrl-C included."""
 import csv
+import fcntl
 import io
 import json
 import os
@@ -268,6 +269,36 @@ def test_rows_of_a_prediction(checkpoint):
             claims.claim(json.loads(done.stdout)["rows"] == fewer, f"as many as it said: {done.stdout[:200]}")
 
 
+def test_parts(cluster, job):
+    """What is made beside its place: one process makes it, and what a dead one has left is made anew."""
+    place = os.path.join(folder, "twice")
+    os.mkdir(place + ".part")
+    with open(os.path.join(place + ".part", "left"), "w") as file:
+        file.write("by a dead one")
+    fetch = ("checkpoint", "fetch", "0", "--job", str(job), "--output", place, "-q")
+    held = os.open(place + ".part", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    done = cluster.ctl(*fetch, check=False)
+    claims.claim(done.returncode != 0 and f"'{place}' is being made by another process" in done.stderr and "--output" in done.stderr,
+                 f"a second fetch: exit {done.returncode}: {done.stderr}")
+    claims.claim(os.listdir(place + ".part") == ["left"], "which leaves what the first one has alone")
+    os.close(held)
+    done = cluster.ctl(*fetch, check=False)
+    claims.claim(done.returncode == 0 and "left" not in os.listdir(place) and not os.path.exists(place + ".part"),
+                 f"what a dead one has left: exit {done.returncode}: {done.stderr}")
+    output = os.path.join(folder, "twice.txt")
+    with open(output + ".part", "w") as file:
+        file.write("by a dead one\n" * 1000000)
+        file.flush()
+        predict = ("predict", "--checkpoint", place, "--data", DATA, *FLAGS, "--rows", "test", "--output", output)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = cluster.ctl(*predict, check=False)
+        claims.claim(done.returncode != 0 and "is being made by another process" in done.stderr, f"a second predict: {done.stderr}")
+    done = cluster.ctl(*predict, check=False)
+    with open(output) as file:
+        claims.claim(done.returncode == 0 and "dead" not in file.read(), f"predictions anew: {done.stderr}")
+
+
 def test_cluster():
     with Cluster(nodes=3) as cluster:
         path = os.path.join(folder, "job.yaml")
@@ -279,6 +310,7 @@ def test_cluster():
         claims.claim([c["epoch"] for c in listed if c["state"] == "published"] == [1, 2, 3], f"published: {listed}")
         fetched = os.path.join(folder, "fetched")
         cluster.ctl("checkpoint", "fetch", "0", "--job", str(job), "--output", fetched, "-q")
+        test_parts(cluster, job)
         done = run("checkpoint", "verify", fetched, "--json")
         claims.claim(done.returncode == 0 and json.loads(done.stdout)["whole"], f"the fetched one is whole: {done.stderr}")
         shown = cluster.ask("checkpoint", "show", fetched)["shards"]
