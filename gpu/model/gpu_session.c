@@ -262,7 +262,9 @@ int model_gpu_launch_kernel(struct model_gpu *gpu, const struct model_kernel *ke
                        "asking for shared memory", err);
     }
     if (status == 0) {
-        status = model_kernel_launch(gpu->driver, function, kernel, arguments, &maps, stream, err);
+        struct model_kernel own = *kernel;
+        own.early = kernel->early && gpu->architecture >= 90; /* older ones cannot wait */
+        status = model_kernel_launch(gpu->driver, function, &own, arguments, &maps, stream, err);
     }
     return status == 0 ? 0 : err_prefix(err, "device image '%s': ", name);
 }

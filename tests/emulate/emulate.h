@@ -170,6 +170,10 @@ static inline float fast_divide(float a, float b)
 {
     return a / b;
 }
+static inline int __clz(int bits)
+{
+    return bits == 0 ? 32 : __builtin_clz((unsigned)bits);
+}
 static inline uint32_t __popc(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);

@@ -13,9 +13,40 @@
 #define ENTRY(name) name##_bf16
 #endif
 #ifndef EMULATED /* tests/emulate runs these sources on the CPU, with its own of what follows */
-#define KERNEL(name, threads)                             \
-    extern "C" __global__ void __launch_bounds__(threads) \
-        ENTRY(name)(const __grid_constant__ model_arguments args)
+
+/* -- grids one behind the other: sm_90 and up; before that a grid begins when the last one is done
+ */
+
+/* Until the grids before this one in the stream are done and what they wrote is to be seen. Nothing
+ * to wait for where the launch did not ask to be early. */
+__device__ static inline void earlier_grids_done()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next grid may take what room there is, to wait there. */
+__device__ static inline void next_grid_may_come()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Every thread waits before it touches what another grid may, and the next grid may come to wait in
+ * its turn: what a launch costs passes meanwhile. A grid is done only when the one before it is. */
+#define KERNEL(name, threads)                                                                \
+    __device__ static __forceinline__ void name##_body(const model_arguments &args);         \
+    extern "C" __global__ void __launch_bounds__(threads)                                    \
+        ENTRY(name)(const __grid_constant__ model_arguments args)                            \
+    {                                                                                        \
+        next_grid_may_come();                                                                \
+        earlier_grids_done();                                                                \
+        name##_body(args);                                                                   \
+    }                                                                                        \
+    __device__ static __forceinline__ void name##_body(const model_arguments &args)
+/* This one says both itself. */
 #define KERNEL_MAPS(name, threads, cluster)                                                  \
     extern "C" __global__ void __launch_bounds__(threads, 1) __cluster_dims__(cluster, 1, 1) \
         ENTRY(name)(const __grid_constant__ model_arguments args,                            \

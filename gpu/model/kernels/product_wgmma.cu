@@ -460,8 +460,6 @@ HOPPER_TILES(PRODUCTS)
 /* C = the parts in order, + R. Four elements a thread. */
 KERNEL(product_sum, 256)
 {
-    next_grid_may_come();
-    earlier_grids_done();
     const model_launch &l = args.launch;
     const uint64_t count = (uint64_t)l.m * l.n;
     const uint64_t at = ((uint64_t)blockIdx.x * 256 + threadIdx.x) * 4;

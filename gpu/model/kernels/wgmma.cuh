@@ -101,22 +101,6 @@ template <int REGISTERS> __device__ static inline void registers_fewer()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/* -- grids one behind the other -----------------------------------------------------------------
- */
-
-/* Until the grids before this one in the stream are done and what they wrote is to be seen. Nothing
- * to wait for where the launch did not ask to be early. */
-__device__ static inline void earlier_grids_done()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-/* The next grid may take what room there is, to wait there. */
-__device__ static inline void next_grid_may_come()
-{
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 /* -- bulk tensor copies ----------------------------------------------------------------------- */
 
 __device__ static inline void tensor_prefetch(const model_map *map)
