@@ -6,12 +6,13 @@
 #include "gpu/model/attention_tiles.h"
 #include "gpu/model/tiles.h"
 
-#define FLAT_THREADS   256
-#define FLAT_BLOCKS    8 /* of a multiprocessor, for images whose grid strides */
-#define NORM_WARPS     4
-#define SCATTER_LEAVES 256
-#define TRANSPOSE_TILE 64
-#define QUERY_BLOCK    64 /* rows of a block of attention */
+#define FLAT_THREADS     256
+#define FLAT_BLOCKS      8    /* of a multiprocessor, for images whose grid strides */
+#define SUM_ROOT_THREADS 1024 /* of the only block that adds up leaves */
+#define NORM_WARPS       4
+#define SCATTER_LEAVES   256
+#define TRANSPOSE_TILE   64
+#define QUERY_BLOCK      64 /* rows of a block of attention */
 
 static const struct {
     uint32_t m;
@@ -117,6 +118,15 @@ static void put(struct plan *plan, const char *entry, uint32_t x, uint32_t y, ui
     }
 }
 
+/* Each kernel of an image comes early (where that was measured to be faster: a grid that fills the
+ * GPU once loses its evenness where others already wait). */
+static void come_early(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        plan->kernels[i].early = true;
+    }
+}
+
 /* A grid that strides over `items`, one a thread. */
 static void put_strided(struct plan *plan, uint64_t items)
 {
@@ -184,11 +194,15 @@ static bool plan_rows(struct plan *plan)
     } else if (strcmp(plan->name, "loss-target-gather") == 0) {
         put(plan, plan->name, parts(rows, 256), 1, 256);
     } else if (strcmp(plan->name, "embedding-scatter") == 0) {
-        put(plan, "scatter_order", parts(rows, MODEL_SCATTER_LEAF), 1, MODEL_SCATTER_LEAF);
+        const uint32_t leaves = parts(rows, MODEL_SCATTER_LEAF);
+        put(plan, "scatter_order", leaves, 1, MODEL_SCATTER_LEAF);
         put(plan, "scatter_leaf", parts(rows, MODEL_SCATTER_PLACES), 1, 128);
-        put(plan, "scatter_root",
-            parts((uint64_t)plan->launch->shape.vocabulary * parts(width, 128), 4), 1,
-            128); /* a warp a token and 128 columns */
+        put(plan, "scatter_root", parts(plan->launch->shape.vocabulary, MODEL_SCATTER_TOKENS), 1,
+            MODEL_SCATTER_TOKENS * 32);
+        plan->kernels[plan->count - 1].shared_bytes =
+            MODEL_SCATTER_TOKENS *
+            (MODEL_SCATTER_LEVELS(leaves) * 32 * 16 + leaves * MODEL_SCATTER_SHORT * 4);
+        come_early(plan);
     }
     return plan->count != 0;
 }

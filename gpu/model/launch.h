@@ -17,12 +17,25 @@
 #define MODEL_SUM_LANES    256  /* element i of a leaf adds to lane i mod 256 */
 
 /* How the GPU's kernels share out their work; no result depends on it. */
-#define MODEL_AHEAD          4   /* pieces of 16 bytes that a thread has under way */
-#define MODEL_SUM_LEAVES     4   /* of a block */
-#define MODEL_NORM_COLUMNS   256 /* of a block of layernorm-parameters' first launch */
-#define MODEL_SCATTER_PLACES 16  /* of a block of embedding-scatter's second launch */
-#define MODEL_SCATTER_SHORT  8   /* rows that the third launch sums itself */
-#define MODEL_SOFTMAX_ROWS   8   /* of a block */
+#define MODEL_AHEAD           4   /* pieces of 16 bytes that a thread has under way */
+#define MODEL_SUM_LEAVES      4   /* of a block */
+#define MODEL_NORM_COLUMNS    256 /* of a block of layernorm-parameters' first launch */
+#define MODEL_SCATTER_PLACES  16  /* of a block of embedding-scatter's second launch */
+#define MODEL_SCATTER_SHORT   4   /* rows of a leaf that the third launch sums itself */
+#define MODEL_SCATTER_TOKENS  4   /* of a block of it, a warp each */
+#define MODEL_SOFTMAX_ROWS    8   /* of a block */
+#define MODEL_TRANSPOSE_TILES 2   /* of 64 x 64, of a block */
+
+/* Levels of a tree over so many leaves below its root, one at least. */
+#define MODEL_SCATTER_LEVELS(leaves) \
+    ((leaves) <= 2     ? 1U          \
+     : (leaves) <= 4   ? 2U          \
+     : (leaves) <= 8   ? 3U          \
+     : (leaves) <= 16  ? 4U          \
+     : (leaves) <= 32  ? 5U          \
+     : (leaves) <= 64  ? 6U          \
+     : (leaves) <= 128 ? 7U          \
+                       : 8U)
 
 /* The model and the microbatch; all of them at least 1. */
 struct model_shape {
