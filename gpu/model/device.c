@@ -166,11 +166,13 @@ static bool plan_flat(struct plan *plan)
     } else if (strcmp(plan->name, "loss-sum") == 0) {
         put(plan, "loss_leaf", parts(launch->count, MODEL_SUM_LEAF * MODEL_SUM_LEAVES), 1,
             FLAT_THREADS);
-        put(plan, "loss_root", 1, 1, FLAT_THREADS);
+        put(plan, "loss_root", 1, 1, SUM_ROOT_THREADS);
+        come_early(plan);
     } else if (strcmp(plan->name, "gradient-norm") == 0) {
         put(plan, "norm_leaf", parts(launch->count, MODEL_SUM_LEAF * MODEL_SUM_LEAVES), 1,
             FLAT_THREADS);
-        put(plan, "norm_root", 1, 1, FLAT_THREADS);
+        put(plan, "norm_root", 1, 1, SUM_ROOT_THREADS);
+        come_early(plan);
     }
     return plan->count != 0;
 }

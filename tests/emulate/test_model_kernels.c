@@ -44,6 +44,48 @@ static int launch(void *context, const struct model_kernel *kernel, enum model_h
     return emulate_launch(entry, kernel->grid, kernel->threads, kernel->shared_bytes, arguments);
 }
 
+/* The root of the tree over leaves: neighbours join, an odd last one goes up alone. */
+static double root_of(double *leaves, size_t count)
+{
+    for (; count > 1; count = (count + 1) / 2) {
+        for (size_t i = 0; i < count / 2; i++) {
+            leaves[i] = leaves[2 * i] + leaves[2 * i + 1];
+        }
+        if (count % 2 != 0) {
+            leaves[count / 2] = leaves[count - 1];
+        }
+    }
+    return leaves[0];
+}
+
+/* The second launch of the sums alone: leaves for which no array of elements would fit here. */
+static unsigned check_sum_root(size_t count)
+{
+    double *leaves = malloc(count * sizeof(*leaves));
+    double *again = malloc(count * sizeof(*again));
+    ASSERT(leaves != NULL && again != NULL);
+    for (size_t i = 0; i < count; i++) {
+        leaves[i] = 1.0 / (double)(i % 1013 + 3);
+        again[i] = leaves[i];
+    }
+    float sum = -1.0F;
+    struct model_arguments arguments = {.launch = {.scale = 1.0F}};
+    arguments.launch.count = (uint64_t)count * MODEL_SUM_LEAF - 5;
+    arguments.operand[1] = leaves;
+    arguments.operand[2] = &sum;
+    const uint32_t grid[3] = {1, 1, 1};
+    ASSERT(emulate_launch("loss_root_bf16", grid, 1024, 0, &arguments) == 0);
+    const float expected = (float)root_of(again, count);
+    const bool same = memcmp(&sum, &expected, sizeof(sum)) == 0 && leaves[0] == again[0];
+    if (!same) {
+        (void)printf("FAILED loss_root: %zu leaves: %.17g, expected %.17g\n", count, leaves[0],
+                     again[0]);
+    }
+    free(leaves);
+    free(again);
+    return same ? 0 : 1;
+}
+
 int main(void)
 {
     /* Small, but with several blocks and tiles everywhere. */
@@ -70,6 +112,15 @@ int main(void)
     for (int flavour = CASE_SAME; flavour <= CASE_ZIPF; flavour++) {
         failures += model_check_image(&runner, "embedding-scatter", &with, MODEL_HALF_BF16,
                                       MODEL_TILE_NONE, (enum case_flavour)flavour, 1);
+    }
+    const struct model_shape more_leaves = {10, 4096, 64, 1,
+                                            64, 128,  512}; /* than a warp's lanes */
+    const struct model_launch more = case_launch(&more_leaves);
+    failures += model_check_image(&runner, "embedding-scatter", &more, MODEL_HALF_BF16,
+                                  MODEL_TILE_NONE, CASE_ZIPF, 1);
+    static const size_t sums[] = {1, 2, 3, 255, 8191, 8192, 8193, 3 * 8192 + 5};
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
+        failures += check_sum_root(sums[i]);
     }
     failures += model_check_image(&runner, "layernorm-parameters", &with, MODEL_HALF_BF16,
                                   MODEL_TILE_NONE, CASE_RANDOM, 1);

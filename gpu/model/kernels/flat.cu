@@ -50,11 +50,20 @@ KERNEL(random_normal, THREADS)
     for (uint64_t block = first / 4 + (uint64_t)blockIdx.x * THREADS + threadIdx.x;
          block <= (end - 1) / 4; block += (uint64_t)gridDim.x * THREADS) {
         philox words = philox_block(block, args.launch.seed);
+        float x[4];
 #pragma unroll
         for (unsigned place = 0; place < 4; place++) {
-            uint64_t number = block * 4 + place;
-            if (number >= first && number < end) {
-                out[number - first] = normal_of(words, place, args.launch.scale);
+            x[place] = normal_of(words, place, args.launch.scale);
+        }
+        const uint64_t number = block * 4;
+        if (first % 4 == 0 && number + 4 <= end) { /* the block is a quad of the output */
+            *(float4 *)&out[number - first] = make_float4(x[0], x[1], x[2], x[3]);
+            continue;
+        }
+#pragma unroll
+        for (unsigned place = 0; place < 4; place++) {
+            if (number + place >= first && number + place < end) {
+                out[number + place - first] = x[place];
             }
         }
     }
@@ -192,6 +201,8 @@ KERNEL(adamw, THREADS)
 /* -- sums: a block some leaves, then one block --------------------------------------------------
  */
 
+#define SUM_AHEAD 8 /* quads of a thread under way */
+
 /* Element i of a leaf adds to lane i mod 256, in order; the lanes are a tree of halves. A leaf is
  * 64 threads, four lanes each. */
 template <bool SQUARES>
@@ -208,23 +219,28 @@ __device__ static inline void leaf_sum(const model_arguments &args,
     const uint64_t first = leaf * MODEL_SUM_LEAF + thread * 4;
     const uint64_t count = args.launch.count;
     double sum[4] = {0.0, 0.0, 0.0, 0.0};
-#pragma unroll 8
-    for (uint32_t i = 0; i < MODEL_SUM_LEAF; i += MODEL_SUM_LANES) {
-        float x[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-        if (first + i + 4 <= count) {
-            const float4 four = *(const float4 *)(in + first + i);
-            x[0] = four.x;
-            x[1] = four.y;
-            x[2] = four.z;
-            x[3] = four.w;
+    for (uint32_t i = 0; i < MODEL_SUM_LEAF; i += SUM_AHEAD * MODEL_SUM_LANES) {
+        float4 x[SUM_AHEAD];
+        if (first + i + (SUM_AHEAD - 1) * MODEL_SUM_LANES + 4 <= count) {
+#pragma unroll
+            for (uint32_t k = 0; k < SUM_AHEAD; k++) {
+                x[k] = *(const float4 *)(in + first + i + k * MODEL_SUM_LANES);
+            }
         } else {
-            for (int k = 0; k < 4; k++) {
-                x[k] = first + i + k < count ? in[first + i + k] : 0.0F;
+#pragma unroll
+            for (uint32_t k = 0; k < SUM_AHEAD; k++) {
+                const uint64_t at = first + i + k * MODEL_SUM_LANES;
+                x[k] = make_float4(at < count ? in[at] : 0.0F, at + 1 < count ? in[at + 1] : 0.0F,
+                                   at + 2 < count ? in[at + 2] : 0.0F,
+                                   at + 3 < count ? in[at + 3] : 0.0F);
             }
         }
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            sum[k] += SQUARES ? (double)x[k] * (double)x[k] : (double)x[k];
+        for (uint32_t k = 0; k < SUM_AHEAD; k++) {
+            sum[0] += SQUARES ? (double)x[k].x * (double)x[k].x : (double)x[k].x;
+            sum[1] += SQUARES ? (double)x[k].y * (double)x[k].y : (double)x[k].y;
+            sum[2] += SQUARES ? (double)x[k].z * (double)x[k].z : (double)x[k].z;
+            sum[3] += SQUARES ? (double)x[k].w * (double)x[k].w : (double)x[k].w;
         }
     }
 #pragma unroll
@@ -254,35 +270,77 @@ KERNEL(norm_leaf, THREADS)
     leaf_sum<true>(args, lanes);
 }
 
-/* The dyadic tree over the leaves, level by level, in place: neighbours join, an odd last one goes
- * up alone. Each round reads all it needs before it writes. */
+#define ROOT_THREADS 1024
+#define ROOT_EACH    8 /* leaves of a thread, neighbours */
+
+/* Nodes of so many lanes that are neighbours join with those right of them, level by level; lane i
+ * of the warp has a node where i < count. The whole is in lane 0. */
+__device__ static inline double join_lanes(double node, uint32_t lane, uint64_t count)
+{
+#pragma unroll
+    for (uint32_t width = 1; width < 32; width *= 2) {
+        const double right = __shfl_sync(0xffffffffU, node, (int)((lane + width) % 32));
+        if (lane % (2 * width) == 0 && lane + width < count) {
+            node += right;
+        }
+    }
+    return node;
+}
+
+/* How many of `each` elements there are from `first` on, rounded up. */
+__device__ static inline uint64_t left_of(uint64_t count, uint64_t first, uint64_t each)
+{
+    return first < count ? (count - first + each - 1) / each : 0;
+}
+
+/* The dyadic tree over the leaves: neighbours join, an odd last one goes up alone. 8192 leaves of
+ * aligned places become one, in place, over and over: what is written was read before. */
 __device__ static inline double leaves_root(const model_arguments &args)
 {
+    __shared__ double nodes[ROOT_THREADS / 32];
+    constexpr uint64_t ALL = ROOT_THREADS * ROOT_EACH;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
     double *leaves = operand<double>(args, 1);
     uint64_t count = (args.launch.count + MODEL_SUM_LEAF - 1) / MODEL_SUM_LEAF;
-    while (count > 1) {
-        uint64_t next = (count + 1) / 2;
-        for (uint64_t first = 0; first < next; first += THREADS) {
-            uint64_t i = first + threadIdx.x;
-            double value = 0.0;
-            if (i < next) {
-                value = leaves[2 * i];
-                if (2 * i + 1 < count) {
-                    value += leaves[2 * i + 1];
+    do {
+        for (uint64_t begin = 0; begin < count; begin += ALL) {
+            const uint64_t first = begin + threadIdx.x * ROOT_EACH;
+            double node[ROOT_EACH];
+#pragma unroll
+            for (uint32_t i = 0; i < ROOT_EACH; i++) {
+                node[i] = first + i < count ? leaves[first + i] : 0.0;
+            }
+#pragma unroll
+            for (uint32_t width = 1; width < ROOT_EACH; width *= 2) {
+#pragma unroll
+                for (uint32_t i = 0; i < ROOT_EACH; i += 2 * width) {
+                    if (first + i + width < count) {
+                        node[i] += node[i + width];
+                    }
+                }
+            }
+            const uint64_t of_warp = begin + (uint64_t)warp * 32 * ROOT_EACH;
+            node[0] = join_lanes(node[0], lane, left_of(count, of_warp, ROOT_EACH));
+            if (lane == 0) {
+                nodes[warp] = node[0];
+            }
+            __syncthreads();
+            if (warp == 0) {
+                const double root =
+                    join_lanes(nodes[lane], lane, left_of(count, begin, 32 * ROOT_EACH));
+                if (lane == 0) {
+                    leaves[begin / ALL] = root;
                 }
             }
             __syncthreads();
-            if (i < next) {
-                leaves[i] = value;
-            }
-            __syncthreads();
         }
-        count = next;
-    }
+        count = (count + ALL - 1) / ALL;
+    } while (count > 1);
     return leaves[0];
 }
 
-KERNEL(loss_root, THREADS)
+KERNEL(loss_root, ROOT_THREADS)
 {
     double root = leaves_root(args);
     if (threadIdx.x == 0) {
@@ -290,7 +348,7 @@ KERNEL(loss_root, THREADS)
     }
 }
 
-KERNEL(norm_root, THREADS)
+KERNEL(norm_root, ROOT_THREADS)
 {
     double root = leaves_root(args);
     if (threadIdx.x == 0) {
