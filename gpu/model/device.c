@@ -417,8 +417,9 @@ static int plan_transpose(struct plan *plan, struct err *err)
         return err_set(err, ERR_DEVICE, "device image '%s': it serves multiples of %d", plan->name,
                        TRANSPOSE_TILE);
     }
-    put(plan, "transpose", launch->n / TRANSPOSE_TILE, launch->m / TRANSPOSE_TILE, FLAT_THREADS);
-    plan->kernels[0].grid[2] = launch->groups;
+    const uint64_t tiles_count =
+        (uint64_t)launch->groups * (launch->m / TRANSPOSE_TILE) * (launch->n / TRANSPOSE_TILE);
+    put(plan, "transpose", parts(tiles_count, MODEL_TRANSPOSE_TILES), 1, FLAT_THREADS);
     return 0;
 }
 

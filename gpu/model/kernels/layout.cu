@@ -213,28 +213,69 @@ KERNEL(token_to_head, THREADS)
         [&](uint32_t at) { return octet_in_heads(shape, at); });
 }
 
-/* A 64 x 64 tile through shared memory, 4 bytes (two columns) a thread, rows padded against bank
- * conflicts. grid: (columns / 64, rows / 64, groups). */
+/* A tile's first element in a group, and its group. */
+struct tile_at {
+    uint32_t group;
+    uint32_t row;
+    uint32_t column;
+};
+
+__device__ static inline tile_at find_tile(const model_launch &l, uint32_t number)
+{
+    const uint32_t across = l.n / TILE;
+    const uint32_t of_group = l.m / TILE * across;
+    const uint32_t inside = number % of_group;
+    return {number / of_group, inside / across * TILE, inside % across * TILE};
+}
+
+/* MODEL_TRANSPOSE_TILES tiles of 64 x 64 through shared memory. A thread reads 16 bytes of two rows
+ * that follow each other and leaves eight words, the columns' pairs; then takes 16 bytes of a column
+ * to its place. A column's eight pieces of 16 bytes lie in an order that its eight neighbours'
+ * do not have: neither side meets itself in a bank. */
 KERNEL(transpose, THREADS)
 {
-    __shared__ uint16_t tile[TILE][TILE + 2];
-    const uint32_t m = args.launch.m;
-    const uint32_t n = args.launch.n;
-    const uint64_t group = (uint64_t)blockIdx.z * m * n;
-    const half_t *from = operand<const half_t>(args, 0) + group;
-    half_t *to = operand<half_t>(args, 1) + group;
-    const uint32_t row = blockIdx.y * TILE;
-    const uint32_t column = blockIdx.x * TILE;
-    const uint32_t pair = threadIdx.x % 32 * 2;
+    __shared__ uint4 memory[MODEL_TRANSPOSE_TILES][TILE * TILE / 8];
+    static_assert(THREADS * 16 == TILE * TILE, "two pieces a thread");
+    const model_launch &l = args.launch;
+    const uint32_t tiles = l.groups * (l.m / TILE) * (l.n / TILE);
+    const uint32_t first = blockIdx.x * MODEL_TRANSPOSE_TILES;
+    const uint32_t octet = threadIdx.x % 8; /* of columns; then of rows */
+    const uint32_t pair = threadIdx.x / 8;  /* of rows; then of columns */
+    uint4 x[MODEL_TRANSPOSE_TILES][2];
 #pragma unroll
-    for (uint32_t r = threadIdx.x / 32; r < TILE; r += THREADS / 32) {
-        *(uint32_t *)&tile[r][pair] =
-            *(const uint32_t *)&from[(uint64_t)(row + r) * n + column + pair];
+    for (uint32_t i = 0; i < MODEL_TRANSPOSE_TILES; i++) {
+        if (first + i < tiles) {
+            const tile_at at = find_tile(l, first + i);
+            const half_t *from = operand<const half_t>(args, 0) + (uint64_t)at.group * l.m * l.n +
+                                 (uint64_t)(at.row + 2 * pair) * l.n + at.column + octet * 8;
+            x[i][0] = *(const uint4 *)from;
+            x[i][1] = *(const uint4 *)(from + l.n);
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < MODEL_TRANSPOSE_TILES; i++) {
+        uint32_t *words = (uint32_t *)memory[i];
+        const uint32_t one[4] = {x[i][0].x, x[i][0].y, x[i][0].z, x[i][0].w};
+        const uint32_t two[4] = {x[i][1].x, x[i][1].y, x[i][1].z, x[i][1].w};
+#pragma unroll
+        for (uint32_t j = 0; first + i < tiles && j < 8; j++) {
+            const uint32_t word = j % 2 == 0 ? (one[j / 2] & 0xffffU) | two[j / 2] << 16
+                                             : one[j / 2] >> 16 | (two[j / 2] & 0xffff0000U);
+            words[(octet * 8 + j) * (TILE / 2) + ((pair / 4 ^ octet) * 4 + pair % 4)] = word;
+        }
     }
     __syncthreads();
 #pragma unroll
-    for (uint32_t c = threadIdx.x / 32; c < TILE; c += THREADS / 32) {
-        uint32_t two = (uint32_t)tile[pair][c] | (uint32_t)tile[pair + 1][c] << 16;
-        *(uint32_t *)&to[(uint64_t)(column + c) * m + row + pair] = two;
+    for (uint32_t i = 0; i < MODEL_TRANSPOSE_TILES; i++) {
+        if (first + i < tiles) {
+            const tile_at at = find_tile(l, first + i);
+            half_t *to = operand<half_t>(args, 1) + (uint64_t)at.group * l.m * l.n + at.row +
+                         octet * 8;
+#pragma unroll
+            for (uint32_t c = pair; c < TILE; c += THREADS / 8) {
+                *(uint4 *)(to + (uint64_t)(at.column + c) * l.m) =
+                    memory[i][c * 8 + (octet ^ c / 8)];
+            }
+        }
     }
 }
