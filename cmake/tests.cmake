@@ -5,6 +5,23 @@ add_custom_target(check_units)   # the programs of all unit tests, for builds th
 add_custom_target(check_replays) # of all corpora
 add_custom_target(check_fuzzers)
 
+# ./check gives ctest two slots (PROCESSORS) for each processor: what computes takes two, what waits most of its time one.
+# The longest begin first (COST). Of a file that waits long each of these cases, tagged with its name, is a test by itself.
+set(waiting_units peer/test_exchange_faults peer/test_exchange daemon/test_http peer/test_probe peer/test_fetch
+    daemon/test_api_limits daemon/test_notify)
+set(cases_of_peer/test_exchange_faults threads pumps)
+
+function(add_unit name target file choice)
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${choice};COPPELIUS_SHARED=${PROJECT_SOURCE_DIR}/../shared;COPPELIUS_TESTS=${PROJECT_SOURCE_DIR}/tests;CK_DEFAULT_TIMEOUT=120;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lib/tsan.supp")
+  if(file IN_LIST waiting_units)
+    set_tests_properties(${name} PROPERTIES COST 950)
+  else()
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
+endfunction()
+
 function(unit_tests room)
   add_custom_target(check_units_${room})
   add_dependencies(check_units check_units_${room})
@@ -15,9 +32,11 @@ function(unit_tests room)
     add_executable(${target} ${file} "${PROJECT_SOURCE_DIR}/tests/lib/unit_main.c")
     target_link_libraries(${target} PRIVATE ${room} ${ARGN} PkgConfig::check house_warnings)
     add_dependencies(check_units_${room} ${target})
-    add_test(NAME "unit/${room}/${stem}" COMMAND ${target})
-    set_tests_properties("unit/${room}/${stem}" PROPERTIES LABELS unit TIMEOUT 300
-      SKIP_RETURN_CODE 77 ENVIRONMENT "COPPELIUS_SHARED=${PROJECT_SOURCE_DIR}/../shared;COPPELIUS_TESTS=${PROJECT_SOURCE_DIR}/tests;CK_DEFAULT_TIMEOUT=120;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lib/tsan.supp")
+    string(JOIN " " cases ${cases_of_${room}/${stem}})
+    add_unit("unit/${room}/${stem}" ${target} "${room}/${stem}" "CK_EXCLUDE_TAGS=${cases}")
+    foreach(case ${cases_of_${room}/${stem}})
+      add_unit("unit/${room}/${stem}/${case}" ${target} "${room}/${stem}" "CK_RUN_CASE=${case}")
+    endforeach()
   endforeach()
 endfunction()
 

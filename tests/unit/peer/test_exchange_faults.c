@@ -348,6 +348,7 @@ END_TEST
 static void add_tests(Suite *suite, const char *name, SFun setup)
 {
     TCase *tcase = tcase_create(name);
+    tcase_set_tags(tcase, name);
     tcase_set_timeout(tcase, 120);
     tcase_add_unchecked_fixture(tcase, setup, NULL);
     tcase_add_test(tcase, one_cut_data_socket_names_peer_step_phase_and_bytes);
