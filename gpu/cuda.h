@@ -208,9 +208,9 @@ void cuda_deallocate(struct cuda_device *cuda);
 /* cuda_seed.c */
 int cuda_seed(struct session_device *device, const struct session_seed *seed, struct err *err);
 
-/* cuda_sparse.c */
+/* cuda_sparse.c: targets as the rows lie in their slices; NULL where the plan is not whole. */
 int cuda_send_sparse(struct cuda_device *cuda, const struct session_matrix *matrix,
-                     struct err *err);
+                     const double *targets, struct err *err);
 
 /* cuda_steps.c */
 int cuda_step_begin(struct session_device *device, const struct session_batch *batch,

@@ -181,14 +181,14 @@ int cuda_seed(struct session_device *device, const struct session_seed *seed, st
     const struct session_matrix *matrix = seed->matrix;
     int code = 0;
     if (cuda->form == FORM_SPARSE) {
-        code = cuda_send_sparse(cuda, matrix, err);
+        code = cuda_send_sparse(cuda, matrix, seed->targets, err);
     } else if (cuda->form == FORM_TILES) {
         code = send_tiles(cuda, matrix, err);
     } else {
         code = send_columns(cuda, matrix, err);
         code = code != 0 ? code : send_segments(cuda, err);
     }
-    if (code == 0 && seed->targets != NULL) {
+    if (code == 0 && seed->targets != NULL && cuda->form != FORM_SPARSE) {
         code = send_targets(cuda, seed->targets, err);
     }
     code = code != 0 ? code : send_state(cuda, seed, err);

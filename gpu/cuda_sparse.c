@@ -1,4 +1,6 @@
 /* The device's two forms of a sparse matrix (sparse_form.h) into the arena. */
+#include <stdlib.h>
+
 #include "gpu/cuda.h"
 #include "gpu/cuda_upload.h"
 #include "gpu/sparse_form.h"
@@ -17,7 +19,26 @@ static int send_tables(struct cuda_device *cuda, const struct sparse_form *form,
     return code != 0 ? code : cuda_upload_all(cuda, lengths, form->lengths, count * SLICE * 4, err);
 }
 
-int cuda_send_sparse(struct cuda_device *cuda, const struct session_matrix *matrix, struct err *err)
+static int send_targets(struct cuda_device *cuda, const struct sparse_form *form,
+                        const double *targets, struct err *err)
+{
+    size_t places = form->slices_count * SLICE;
+    double *ordered = calloc(places, sizeof(*ordered));
+    if (ordered == NULL) {
+        return err_set(err, ERR_NOMEM, "no memory for %zu targets", places);
+    }
+    for (size_t i = 0; i < places; i++) {
+        if (form->order[i] != UINT32_MAX) {
+            ordered[i] = targets[form->order[i]];
+        }
+    }
+    int code = cuda_upload_all(cuda, cuda->at.targets, ordered, places * sizeof(*ordered), err);
+    free(ordered);
+    return code;
+}
+
+int cuda_send_sparse(struct cuda_device *cuda, const struct session_matrix *matrix,
+                     const double *targets, struct err *err)
 {
     struct cuda_upload upload;
     struct sparse_form form;
@@ -39,6 +60,9 @@ int cuda_send_sparse(struct cuda_device *cuda, const struct session_matrix *matr
     code = code != 0 ? code
                      : send_tables(cuda, &form, cuda->at.row_slices, cuda->at.row_order,
                                    cuda->at.row_lengths, err);
+    if (code == 0 && targets != NULL) {
+        code = send_targets(cuda, &form, targets, err);
+    }
     cuda->row_depth = form.depth + 1;
     sparse_form_free(&form);
     if (code == 0 && cuda->row_depth * FORWARD_SPARSE_THREADS * sizeof(double) > cuda->shared_max) {

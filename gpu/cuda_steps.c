@@ -93,7 +93,6 @@ static int forward_sparse(struct cuda_device *cuda, const struct row_view *view,
         .values = values,
         .y = cuda->at.targets,
         .residual = cuda->at.residual,
-        .residual32 = cuda->at.residual32,
         .state = cuda->at.state,
         .retires = retires,
     };
@@ -247,8 +246,9 @@ int cuda_launch_update(struct cuda_device *cuda, const struct row_view *view,
                        struct err *err)
 {
     uint64_t parts = panels_of(rows) * parts_a_panel;
+    uint64_t each = parts_a_panel == 1 ? 128 : 256; /* measured: 1.7 % of a sparse step */
     unsigned splits = 1; /* the same whatever the rows of a step: bits do not depend on it anyway */
-    while (splits < CUDA_SPLITS_MAX && parts > splits * 256ULL) {
+    while (splits < CUDA_SPLITS_MAX && parts > splits * each) {
         splits *= 2;
     }
     struct update_args args = {

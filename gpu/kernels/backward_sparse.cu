@@ -16,7 +16,7 @@ struct cells {
     tree_sum<BACKWARD_SPARSE_THREADS * 8> sum;
     uint32_t column;
 
-    __device__ inline void begin(uint32_t item)
+    __device__ inline void begin(uint32_t item, uint32_t)
     {
         column = item;
         sum.top = 0.0;
@@ -65,9 +65,14 @@ extern "C" __global__ void __launch_bounds__(BACKWARD_SPARSE_THREADS, BACKWARD_S
         const unsigned rows = left < PANEL_ROWS ? (unsigned)left : PANEL_ROWS;
         const uint64_t panel = here.place / PANEL_ROWS + blockIdx.x; /* in the step */
         const uint64_t stored = here.row_first / args.batch_rows * args.panels_a_batch + panel;
-        const float *source = args.residual32 + here.place + panel_first;
+        const uint64_t place = here.place + panel_first;
         for (unsigned row = threadIdx.x; row < PANEL_ROWS; row += BACKWARD_SPARSE_THREADS) {
-            residual[row] = row < rows ? source[row] : 0.0F;
+            float r = 0.0F;
+            if (row < rows) {
+                r = args.view.local != 0 ? rn32(args.residual[place + row])
+                                         : args.residual32[place + row];
+            }
+            residual[row] = r;
         }
         if (args.losses != nullptr && blockIdx.y == 0) {
             panel_loss(args.residual + here.place + panel_first, rows,

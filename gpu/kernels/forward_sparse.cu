@@ -27,7 +27,7 @@ template <bool PARTS, bool SHARED> struct rows_of_entries {
         return (uint64_t)item - here.row_first;
     }
 
-    __device__ inline void begin(uint32_t next)
+    __device__ inline void begin(uint32_t next, uint32_t slice)
     {
         item = next;
         sum.top = 0.0;
@@ -36,7 +36,9 @@ template <bool PARTS, bool SHARED> struct rows_of_entries {
             node = 0;
             node_end = (uint32_t)args.node_ends[0];
         } else {
-            y = row() < here.count ? __ldcs(args.y + item) : 0.0;
+            y = row() < here.count
+                    ? __ldcs(args.y + (uint64_t)slice * SLICE + threadIdx.x % WARP)
+                    : 0.0;
         }
     }
 
@@ -98,10 +100,8 @@ template <bool PARTS, bool SHARED> struct rows_of_entries {
                 z = load_slot(sum.slot) + z;
             }
             const double r = squared_residual(canon(z), y);
-            const float rounded = rn32(r);
-            args.residual[here.place + row()] = r;
-            args.residual32[here.place + row()] = rounded;
-            if (!finite32(rounded)) {
+            args.residual[here.place + row()] = r; /* the backward pass rounds it */
+            if (!finite32(rn32(r))) {
                 bad_value(args.state, here.step, BAD_ROW(item));
             }
         }

@@ -190,9 +190,8 @@ struct forward_sparse_args {
     uint64_t nodes_count;
     struct row_view view;
     DEVICE_POINTER(double) values;
-    DEVICE_POINTER(const double) y;
+    DEVICE_POINTER(const double) y; /* [slice][32], as the rows lie */
     DEVICE_POINTER(double) residual;
-    DEVICE_POINTER(float) residual32;
     DEVICE_POINTER(struct step_state) state;
     uint64_t retires;
 };
@@ -209,7 +208,7 @@ struct backward_sparse_args {
     uint64_t columns; /* stored ones: without the intercept */
     uint64_t intercept;
     struct row_view view;
-    DEVICE_POINTER(const float) residual32;
+    DEVICE_POINTER(const float) residual32; /* by place; a local step has the other one */
     DEVICE_POINTER(const double) residual;
     DEVICE_POINTER(double) losses;
     uint64_t losses_stride;

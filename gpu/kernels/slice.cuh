@@ -115,7 +115,7 @@ __device__ static inline slice_head head_of(const slices_here &here, uint32_t sl
     return head;
 }
 
-/* A warp's slices. For each: `use.begin(item)`, then `use.take(entries, count)` with a thread's
+/* A warp's slices. For each: `use.begin(item, slice)`, then `use.take(entries, count)` with a thread's
  * entries in order, up to AHEAD at a time, then `use.end()`. The entries that follow travel
  * meanwhile, also those of the next slice, whose head is there by then: it came a slice ahead. */
 template <class USE>
@@ -130,8 +130,8 @@ __device__ static inline void each_slice(const slices_here &here, int lane, USE 
     fetch(entry, now.next, 0, now.length, shortest);
     while (slice < here.end) {
         const slice_head last = head_of(here, slice + 2 * here.stride, lane);
+        use.begin(now.item, slice);
         slice += here.stride;
-        use.begin(now.item);
         uint32_t rank = 0;
         bool more;
         do {
