@@ -25,7 +25,7 @@ void lost_name(struct daemon *daemon, struct member *member, const char *what, c
     } else {
         (void)snprintf(member->reason, sizeof(member->reason), "%s", reason);
     }
-    daemon_event(daemon, "node %s %s: %s", member->name, what, member->reason);
+    /* Before the event, which is recorded when it is in the log: records are in order of time. */
     struct record record = {.wall_ms = lost->wall_ms,
                             .job = lost->job,
                             .generation = lost->generation,
@@ -37,5 +37,6 @@ void lost_name(struct daemon *daemon, struct member *member, const char *what, c
     (void)snprintf(record.text, sizeof(record.text), "node %s %s: %.160s", member->name, what,
                    reason);
     recorder_put(&daemon->recorder, &record);
+    daemon_event(daemon, "node %s %s: %s", member->name, what, member->reason);
     daemon_soon(daemon);
 }

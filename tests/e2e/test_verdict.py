@@ -8,10 +8,18 @@ import signal
 import tempfile
 import time
 
-from cluster import Claims, Cluster
+from cluster import BIN, Claims, Cluster, sanitized
 from killing import write_job
 
 claims = Claims()
+SHIM = os.path.join(BIN, "tests", "e2e", "libfault_shim.so")
+
+
+def slow_logs(cluster):
+    """A line of the log takes 3 ms: what is recorded before and after it has another time."""
+    for node in cluster.nodes if os.path.exists(SHIM) and not sanitized() else []:
+        node.environment = {"LD_PRELOAD": SHIM, "COPPELIUS_FAULT": "write:slow:1:log.txt", "COPPELIUS_FAULT_ROOT": node.folder,
+                            "COPPELIUS_FAULT_SLOW_MS": "3", "COPPELIUS_FAULT_REPORT": os.path.join(node.folder, "report")}
 
 
 def training(cluster, job_id):
@@ -56,7 +64,9 @@ def check(cluster, job_id, nodes, generation, who, what, state="paused", phase="
 
 with tempfile.TemporaryDirectory() as folder:
     path = write_job(folder, steps=10000000, every=2000)
-    with Cluster(nodes=3) as cluster:
+    with Cluster(nodes=3, start=False) as cluster:
+        slow_logs(cluster)
+        cluster.start()
         job_id = cluster.submit(path)
         for what in ("a follower killed", "the leader killed"):
             job = training(cluster, job_id)
